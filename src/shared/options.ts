@@ -1,0 +1,47 @@
+/**
+ * Options: wrong arguments are told at once, as a `TypeError` that names the option.
+ *
+ * @module
+ */
+
+/** Refuses members that are not in `known`, so that a misspelt option is never ignored silently. */
+export function refuseUnknownOptions(where: string, options: object, known: readonly string[]): void {
+  for (const name of Object.keys(options)) {
+    if (!known.includes(name)) {
+      throw new TypeError(`${where}: unknown option "${name.slice(0, 64)}"; known: ${known.join(', ')}`)
+    }
+  }
+}
+
+/** A whole number within bounds, or the default when the option is absent. */
+export function integerOption(
+  where: string,
+  value: number | undefined,
+  bounds: { readonly min: number; readonly max: number; readonly default: number },
+): number {
+  if (value === undefined) return bounds.default
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < bounds.min || value > bounds.max) {
+    throw new TypeError(`${where} takes a whole number from ${bounds.min} to ${bounds.max}, got ${describe(value)}`)
+  }
+  return value
+}
+
+/** One of a closed list of words, or the default when the option is absent. */
+export function choiceOption<T extends string>(
+  where: string,
+  value: T | undefined,
+  choices: readonly T[],
+  byDefault: T,
+): T {
+  if (value === undefined) return byDefault
+  if (!choices.includes(value)) throw new TypeError(`${where} takes ${choices.join(' | ')}, got ${describe(value)}`)
+  return value
+}
+
+/** Names a value's kind for a message without showing its content. */
+export function describe(value: unknown): string {
+  if (value === null) return 'null'
+  if (typeof value === 'number') return String(value)
+  if (typeof value === 'object') return Array.isArray(value) ? 'an array' : 'an object'
+  return typeof value === 'string' ? `a string of ${value.length} characters` : typeof value
+}
