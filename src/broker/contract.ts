@@ -35,9 +35,14 @@ export type PublishResult =
   | { readonly kind: 'confirmed' }
   | { readonly kind: 'returned' | 'refused' | 'invalid' | 'disconnected'; readonly reason: string }
 
-/** State of an adapter's connection, for health and for the relay's decision to wait. */
+/**
+ * State of an adapter's connection, for health and for the relay's decision to wait.
+ *
+ * `warning` names a set-up that works now and can lose messages later (B76: a delivery limit without
+ * dead-lettering). `reason` says in one line why nothing moves (memory alarm, consumer_timeout, refused login).
+ */
 export type ConnectionState =
-  | { readonly kind: 'open' }
+  | { readonly kind: 'open'; readonly warning?: string | undefined }
   | { readonly kind: 'blocked' | 'closed'; readonly reason: string }
 
 export interface PublisherOptions {
@@ -51,13 +56,15 @@ export interface Publisher {
   readonly state: ConnectionState
   /**
    * Hands one message to the broker, in call order. `settled` is called exactly once, within
-   * publishTimeoutMs, whatever happens to channel, connection or broker (B49). Never throws for a bad message:
-   * that is `invalid`.
+   * publishTimeoutMs, whatever happens to channel, connection or broker (B49), and never before `publish` has
+   * returned. Never throws for a bad message: that is `invalid`. While the state is not `open` a message may be
+   * answered `disconnected` at once. The write buffer's back-pressure is taken care of inside; what is in flight
+   * is bounded by the caller.
    */
   publish(message: OutgoingMessage, settled: (result: PublishResult) => void): void
   /**
-   * Resolves when the publisher is open (again): reconnects with backoff, asserts topology. Rejects only on
-   * `signal`. Bounded by the caller's signal.
+   * Resolves when the publisher is open (again) and not blocked; it reconnects with backoff and asserts topology
+   * by itself. Rejects only on `signal` (with its reason) and after `close`. Bounded by the caller's signal.
    */
   ready(signal: AbortSignal): Promise<void>
   /** Waits for what is in flight (bounded by publishTimeoutMs), then closes what the adapter itself opened. */
@@ -89,6 +96,10 @@ export interface Delivery {
   readonly redelivered: boolean
   /** How often it was delivered before, where the broker counts it (quorum queues: x-delivery-count). */
   readonly deliveryCount: number | undefined
+  /** The sender's time of the message in milliseconds since 1970 when it says one; for ages, never for decisions. */
+  readonly sentAtMs: number | undefined
+  /** The sender's ordering key when it is one of ours and the message has one. */
+  readonly orderingKey: string | undefined
 }
 
 export interface SubscriptionOptions {
@@ -112,14 +123,20 @@ export interface Subscription {
    * @returns how many were still ours to settle; the others come back as redeliveries.
    */
   ack(deliveries: readonly Delivery[]): number
-  /** Hands deliveries back unhandled (shutdown); the broker gives them to somebody else. */
+  /**
+   * Hands deliveries back unhandled (shutdown); the broker gives them to somebody else. Never a way to retry: a
+   * broker with a delivery limit counts each return and drops or dead-letters the message in the end (B76).
+   */
   release(deliveries: readonly Delivery[]): number
-  /** Stops taking new deliveries (store down) and hands buffered ones back; `resume` starts again. */
+  /**
+   * Stops new deliveries (store down); `resume` starts again. Deliveries already handed over stay with the caller,
+   * who settles them, keeps them until the store is back, or releases them. Bounded; does nothing when already so.
+   */
   pause(): Promise<void>
   resume(): Promise<void>
-  /** Stops new deliveries; those already handed over can still be settled. Bounded. */
+  /** Stops new deliveries for good; those already handed over can still be settled. Bounded. */
   stop(): Promise<void>
-  /** Closes what the adapter itself opened. */
+  /** Stops, then closes what the adapter itself opened; what is still unsettled comes back as redeliveries. */
   close(): Promise<void>
 }
 
