@@ -1,0 +1,95 @@
+-- 0001_operation.sql (postgres)
+-- why:        one committed outcome per (scope, key), decided by a unique constraint (I1), and the gate that
+--             lets BEGIN, the decision and the work's first statement share one round trip.
+-- lock:       none on existing objects.
+-- compatible: yes, nothing existed before.
+
+create table :schema.operation (
+  -- First 16 bytes of SHA-256 over length-prefixed scope and key: the only key column.
+  id uuid not null,
+  -- The attempt that wrote the row; an ambiguous COMMIT is decided by comparing it.
+  token uuid not null,
+  state text not null,
+  -- How the fingerprint was made: canonical, raw, parsed.
+  fingerprint_mode text not null,
+  -- Id of the secret when the fingerprint is keyed; null when it is a plain SHA-256.
+  fingerprint_key text,
+  fingerprint bytea not null,
+  -- JSON list of the scope's parts, for listing and erasing by tenant.
+  scope text not null,
+  -- Format of outcome; readers know every earlier one.
+  outcome_version smallint not null,
+  -- JSON text (never jsonb, which refuses U+0000); null = the work returned nothing.
+  outcome text,
+  created_at timestamptz not null default pg_catalog.clock_timestamp(),
+  expires_at timestamptz not null,
+  constraint operation_pkey primary key (id),
+  constraint operation_state check (state in ('succeeded', 'rejected')),
+  constraint operation_fingerprint_mode check (fingerprint_mode in ('canonical', 'raw', 'parsed')),
+  constraint operation_lifetime check (expires_at > created_at)
+);
+
+-- Decides one attempt inside its own transaction; raising aborts it, so that a first statement sent in the same
+-- trip cannot run for a duplicate (I4). VOLATILE: each statement below has a fresh snapshot in READ COMMITTED,
+-- which is what lets the look-up see a record committed just before the lock was free.
+--   EO001  the same payload is being worked on        EO003  another payload is being worked on under this key
+--   EO002  a live record exists                       EO005  this server is a standby
+-- Order matters: every owner takes the payload's lock first, so being refused only the key's lock means that
+-- another payload holds it.
+-- Returns the transaction's id. The statement that writes the record compares it, so a work that ended this
+-- transaction (COMMIT, ROLLBACK, COMMIT + BEGIN) can never be recorded as done.
+create function :schema.gate(
+  p_id uuid, p_payload_lock bigint, p_key_lock bigint, p_idle_timeout_ms text
+) returns text language plpgsql volatile as $gate$
+declare
+  v_expires_at timestamptz;
+begin
+  if pg_catalog.pg_is_in_recovery() then
+    raise exception 'standby' using errcode = 'EO005';
+  end if;
+  if not pg_catalog.pg_try_advisory_xact_lock(p_payload_lock) then
+    raise exception 'busy' using errcode = 'EO001';
+  end if;
+  if not pg_catalog.pg_try_advisory_xact_lock(p_key_lock) then
+    raise exception 'busy with another payload' using errcode = 'EO003';
+  end if;
+  select expires_at into v_expires_at from :schema.operation where id = p_id;
+  if found then
+    if v_expires_at > pg_catalog.clock_timestamp() then
+      raise exception 'recorded' using errcode = 'EO002';
+    end if;
+    -- An expired record frees its key at once, without waiting for a purge; rolled back with the attempt.
+    delete from :schema.operation where id = p_id and expires_at <= pg_catalog.clock_timestamp();
+  end if;
+  -- An owner that vanished without a FIN must not hold the key for hours.
+  perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_idle_timeout_ms, true);
+  return pg_catalog.pg_current_xact_id();
+end
+$gate$;
+
+-- The same question without aborting, for a transaction that belongs to the caller (once.in(tx).claim).
+create function :schema.claim(
+  p_id uuid, p_payload_lock bigint, p_key_lock bigint
+) returns text language plpgsql volatile as $claim$
+declare
+  v_expires_at timestamptz;
+begin
+  if pg_catalog.pg_is_in_recovery() then
+    raise exception 'standby' using errcode = 'EO005';
+  end if;
+  if not pg_catalog.pg_try_advisory_xact_lock(p_payload_lock) then
+    return 'busy';
+  end if;
+  if not pg_catalog.pg_try_advisory_xact_lock(p_key_lock) then
+    return 'otherPayload';
+  end if;
+  select expires_at into v_expires_at from :schema.operation where id = p_id;
+  if found then
+    if v_expires_at > pg_catalog.clock_timestamp() then
+      return 'recorded';
+    end if;
+    delete from :schema.operation where id = p_id and expires_at <= pg_catalog.clock_timestamp();
+  end if;
+  return 'claimed ' || pg_catalog.pg_current_xact_id();
+end
+$claim$;
