@@ -28,7 +28,7 @@ export function backoffMs(
 }
 
 /** Resolves after `ms`, or earlier when the signal aborts (then it resolves too: look at `signal.aborted`). */
-export function pause(ms: number, signal?: AbortSignal | undefined): Promise<void> {
+export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted === true) return Promise.resolve()
   return new Promise((resolve) => {
     const done = () => {
