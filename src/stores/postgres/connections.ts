@@ -1,0 +1,142 @@
+/**
+ * Connections: how our transactions take and give back clients of the user's pool.
+ *
+ * At most `limit` of our transactions hold a client at once, so that the pool keeps room for the application's own
+ * queries; the others wait in order, without a connection, and no longer than `acquireTimeoutMs`. No path of ours
+ * asks for a second client while it holds one (B107).
+ *
+ * @module
+ */
+
+import { OnceError } from '../../shared/errors.ts'
+import { nameOf } from './classify.ts'
+import type { PgClient, PgPool } from './handle.ts'
+
+interface Waiter {
+  admit(): void
+  refuse(error: Error): void
+}
+
+export interface ConnectionLimits {
+  /** Most of our transactions at once. */
+  readonly limit: number
+  /** Longest wait for a client, milliseconds. */
+  readonly acquireTimeoutMs: number
+  /** Most callers waiting for a client. */
+  readonly waitersMax: number
+}
+
+/** Bounded access to one pool. */
+export class Connections<C extends PgClient> {
+  readonly #pool: { connect(): Promise<C> }
+  readonly #limits: ConnectionLimits
+  readonly #waiting: Set<Waiter> = new Set()
+  #held = 0
+
+  constructor(pool: PgPool, limits: ConnectionLimits) {
+    this.#pool = pool as { connect(): Promise<C> }
+    this.#limits = limits
+  }
+
+  /** Takes a client. TOO_BUSY: our own limit; STORE_UNAVAILABLE: the pool gave none. */
+  async acquire(): Promise<C> {
+    if (this.#held >= this.#limits.limit) await this.#admission()
+    else this.#held += 1
+    try {
+      return await this.#connect()
+    } catch (error) {
+      this.#leave()
+      if (error instanceof OnceError) throw error
+      throw new OnceError('STORE_UNAVAILABLE', `no database connection could be opened (${nameOf(error)})`, {
+        cause: error,
+      })
+    }
+  }
+
+  /** Gives the client back; with `broken` it is destroyed, so that nobody inherits its state (B105). */
+  release(client: C, broken?: Error): void {
+    try {
+      client.release(broken)
+    } finally {
+      this.#leave()
+    }
+  }
+
+  async #connect(): Promise<C> {
+    const connecting = this.#pool.connect()
+    let timer: NodeJS.Timeout | undefined
+    let late = false
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        late = true
+        reject(
+          new OnceError('STORE_UNAVAILABLE', `the pool gave no connection within ${this.#limits.acquireTimeoutMs} ms`),
+        )
+      }, this.#limits.acquireTimeoutMs)
+    })
+    connecting.then(
+      (client) => {
+        if (late) client.release()
+      },
+      () => {},
+    )
+    try {
+      const client = await Promise.race([connecting, timeout])
+      listenForErrors(client)
+      return client
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  #admission(): Promise<void> {
+    const { waitersMax, acquireTimeoutMs, limit } = this.#limits
+    if (this.#waiting.size >= waitersMax) {
+      return Promise.reject(
+        new OnceError('TOO_BUSY', `${waitersMax} callers already wait for a connection (waitersMax)`),
+      )
+    }
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = {
+        admit: () => {
+          clearTimeout(timer)
+          this.#waiting.delete(waiter)
+          resolve()
+        },
+        refuse: (error) => {
+          this.#waiting.delete(waiter)
+          reject(error)
+        },
+      }
+      const timer = setTimeout(() => {
+        waiter.refuse(
+          new OnceError(
+            'TOO_BUSY',
+            `all ${limit} transactions (transactionsMax) were busy for ${acquireTimeoutMs} ms (acquireTimeoutMs)`,
+          ),
+        )
+      }, acquireTimeoutMs)
+      this.#waiting.add(waiter)
+    })
+  }
+
+  #leave(): void {
+    for (const next of this.#waiting) {
+      next.admit()
+      return
+    }
+    this.#held -= 1
+  }
+}
+
+const listening = new WeakSet<object>()
+
+/**
+ * A client that loses its connection between two of our statements emits `error`, which would end the process when
+ * nobody listens. The statement that meets the loss reports it; the event needs no second report.
+ */
+function listenForErrors(client: object): void {
+  if (listening.has(client) || !('on' in client) || typeof client.on !== 'function') return
+  listening.add(client)
+  ;(client.on as (event: string, listener: () => void) => void).call(client, 'error', () => {})
+}
