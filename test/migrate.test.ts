@@ -8,12 +8,14 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type MigrationFile, parseMigration, planMigrations } from '../src/store/migration.ts'
 import { checkSchema, migrate, runMigrations, shippedMigrations } from '../src/stores/postgres/migrate.ts'
 import { startPostgres } from '../src/testing/services/postgres.ts'
+import { tcpProxy } from '../src/testing/services/tcp-proxy.ts'
 import { createDatabase } from './database.ts'
+import { pgbouncerMissing, startPgBouncer } from './services/pgbouncer.ts'
 import { startStandby } from './services/standby.ts'
 
 let url: string
 let admin: pg.Client
-let pools: pg.Pool[] = []
+const pools: pg.Pool[] = []
 
 /** A pool of this test; all are closed at the end of the file. */
 function poolOf(options: pg.PoolConfig = {}): pg.Pool {
@@ -33,8 +35,7 @@ beforeEach(async () => {
   await admin.query('drop schema if exists effectively_once cascade')
 })
 afterAll(async () => {
-  await Promise.all(pools.map((pool) => pool.end()))
-  pools = []
+  await Promise.all(pools.filter((pool) => !pool.ended).map((pool) => pool.end()))
   await admin.end()
   await database.drop()
 })
@@ -256,7 +257,6 @@ describe('migrate', () => {
       }
       await pool.end()
     } finally {
-      pools = pools.filter((pool) => !pool.ended)
       await primary.stop()
     }
     const readOnly = poolOf({ options: '-c default_transaction_read_only=on' })
@@ -328,6 +328,42 @@ describe('migrate', () => {
     await eventually('the file can run', async () => (await runMigrations(pool, files)).after === 1)
     expect(await applied()).toEqual(['0000_migration', '0001_wait'])
   })
+
+  test('SC58: a COMMIT whose answer is lost is read from the version table, never run twice', async () => {
+    const proxy = await tcpProxy({ target: { port: Number(new URL(url).port) } })
+    try {
+      const files = [await versionTable(), file('0001_first', 'create table :schema.first (id int);')]
+      const fault = proxy.swallow('commit\0')
+      const disarmed = fault.met.then(() => fault.disarm())
+      const pool = poolOf({ connectionString: proxy.through(url) })
+      expect((await runMigrations(pool, files)).after).toBe(1)
+      await disarmed
+      expect(fault.count).toBe(1)
+      expect(await applied()).toEqual(['0000_migration', '0001_first'])
+      await pool.end()
+    } finally {
+      await proxy.close()
+    }
+  })
+
+  test.skipIf(pgbouncerMissing !== undefined)(
+    'SC58: eight nodes migrate at once through PgBouncer in transaction mode, in one server session each turn',
+    async () => {
+      const bouncer = await startPgBouncer(url, { poolSize: 3 })
+      try {
+        const own = Array.from({ length: 8 }, () => poolOf({ connectionString: bouncer.through(url), max: 1 }))
+        const reports = await Promise.all(own.map((pool) => migrate(pool)))
+        const names = reports.flatMap((report) => report.steps.map((step) => step.name))
+        expect(names.sort()).toEqual((await shippedMigrations()).map(({ name }) => name))
+        await Promise.all(own.map((pool) => checkSchema(pool)))
+        const path = await own[0]?.query('show search_path')
+        expect(path?.rows).toEqual([{ search_path: '"$user", public' }])
+        await Promise.all(own.map((pool) => pool.end()))
+      } finally {
+        await bouncer.stop()
+      }
+    },
+  )
 
   test('SC58: a server that cannot be reached is STORE_UNAVAILABLE', async () => {
     const pool = poolOf({ connectionString: 'postgres://postgres@127.0.0.1:1/none' })
