@@ -1,1 +1,13 @@
-export {}
+export { canonicalJson } from './fingerprint/canonical-value.ts'
+export {
+  type Fingerprint,
+  type FingerprintMode,
+  type FingerprintSecrets,
+  fingerprint,
+} from './fingerprint/fingerprint.ts'
+export {
+  type FingerprintRequest,
+  type RequestFingerprintOptions,
+  type RequestHeaders,
+  requestFingerprint,
+} from './fingerprint/request.ts'
