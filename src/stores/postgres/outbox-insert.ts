@@ -14,9 +14,8 @@ import { statementName } from './statement-name.ts'
 
 const COLUMNS = 'lane, id, topic, ordering_key, payload, encoding, content_type, headers'
 const ONE = '$1::smallint, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text'
-const MANY =
-  'pg_catalog.unnest($1::smallint[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) ' +
-  `with ordinality as u(${COLUMNS}, position)`
+const TYPES = ['smallint', 'uuid', 'text', 'text', 'text', 'text', 'text', 'text']
+const MANY = `rows from (${TYPES.map((type, index) => `pg_catalog.unnest($${index + 1}::${type}[])`).join(', ')}) with ordinality as u(${COLUMNS}, position)`
 const SAME_TRANSACTION = 'pg_catalog.pg_current_xact_id_if_assigned() = $9::xid8'
 
 /** Inserts `rows` (at least one) in their order. `schema` is the quoted identifier. */
