@@ -100,9 +100,33 @@ describe('depth', () => {
     expect(canonical(`[${nested(128)}]`)).toEqual({ lossless: false, reason: 'depth' })
   })
 
+  test('129 arrays alone and 129 objects alone are too deep', () => {
+    expect(canonical(`${'['.repeat(129)}${']'.repeat(129)}`)).toEqual({ lossless: false, reason: 'depth' })
+    expect(canonical(`${'{"a":'.repeat(128)}{}${'}'.repeat(128)}`)).toEqual({ lossless: false, reason: 'depth' })
+    expect(canonical(`${'{"a":'.repeat(127)}{}${'}'.repeat(127)}`).lossless).toBe(true)
+  })
+
   test('what follows a closed level does not count as deeper', () => {
     const wide = `[${Array.from({ length: 1_000 }, () => '[[1]]').join(',')}]`
     expect(canonical(wide)).toEqual({ lossless: true, json: wide })
+  })
+})
+
+describe('strings: every unit of ASCII, in short and long ones', () => {
+  test.each(Array.from({ length: 128 }, (_, unit) => unit))('unit %i', (unit) => {
+    const character = String.fromCharCode(unit)
+    for (const [before, after] of [
+      ['', ''],
+      ['0'.repeat(40), ''],
+      ['0'.repeat(40), '0'.repeat(40)],
+    ] as const) {
+      const escaped = `"${before}\\u${unit.toString(16).padStart(4, '0')}${after}"`
+      const json = JSON.stringify(before + character + after)
+      expect(canonical(escaped)).toEqual({ lossless: true, json })
+      expect(canonicalJson(before + character + after)).toBe(json)
+      const standsForItself = unit >= 0x20 && character !== '"' && character !== '\\'
+      expect(canonical(`"${before}${character}${after}"`).lossless).toBe(standsForItself)
+    }
   })
 })
 

@@ -132,6 +132,7 @@ describe('content type', () => {
     ['application/json, text/plain', 'application/json'],
     ['application/json; charset=utf-8; charset=utf-16', 'application/json; charset=utf-16'],
     ['application/json; foo="a\\"', 'application/json; foo="a'],
+    ['application/json; foo="a\\"', 'application/json; foo="a\\""'],
     ['application/json; x="a;y=b"', 'application/json; x=a;y=b'],
     ['unread', 'application/json'],
   ])('%s is not %s', (a, b) => {
@@ -139,13 +140,8 @@ describe('content type', () => {
   })
 
   test('several lines are not one type with parameters', () => {
-    const lines = post({
-      headers: [
-        ['content-type', 'application/json'],
-        ['content-type', 'a'],
-        ['content-type', '1'],
-      ],
-    })
+    const headers = ['application/json', 'a', '1'].map((line) => ['content-type', line] as const)
+    const lines = post({ headers, text: '[' })
     expect(requestFingerprint(lines).mode).toBe('raw')
     expect(hexOf(lines)).not.toBe(hexOf(typed('application/json; a=1', '[')))
   })
@@ -374,6 +370,7 @@ describe('multipart', () => {
     ['an empty boundary', typed('multipart/form-data; boundary=""', '--\r\n\r\n1\r\n----\r\n')],
     ['a boundary of 71 characters', multipart('', 'x'.repeat(71))],
     ['another boundary', multipart(`${part('1')}--X--\r\n`, 'Y')],
+    ['another first delimiter', multipart('--Z\r\n\r\n1\r\n--X--\r\n')],
     ['a preamble', multipart(`hello\r\n${part('1')}--X--\r\n`)],
     ['an epilogue', multipart(`${part('1')}--X--\r\nbye`)],
     ['no closing delimiter', multipart(part('1'))],
