@@ -1,0 +1,41 @@
+/**
+ * The broker contract, kept by the in-process broker and by RabbitMQ.
+ */
+import { describe, test } from 'vitest'
+import { type BrokerHarness, brokerConformance } from '../../src/broker/conformance/index.ts'
+import { memoryBroker } from '../../src/brokers/memory/index.ts'
+import { amqpUrl } from '../rabbitmq.ts'
+import { rabbitHarness } from './rabbitmq-harness.ts'
+
+const memory: BrokerHarness = {
+  supports: () => true,
+  async open() {
+    const payloadBytesMax = 1_000_000
+    const broker = memoryBroker({ messageBytesMax: payloadBytesMax })
+    let queues = 0
+    return {
+      broker,
+      payloadBytesMax,
+      async queue(topics, options = {}) {
+        queues += 1
+        broker.queue(`queue-${queues}`, { topics, ...options })
+        return broker.source(`queue-${queues}`)
+      },
+      disconnect: async () => broker.disconnect(),
+      block: async (on) => (on ? broker.block() : broker.recover()),
+      close: async () => {},
+    }
+  },
+}
+
+const suite = (harness: BrokerHarness) => {
+  for (const each of brokerConformance) {
+    const skipped = each.needs !== undefined && !harness.supports(each.needs)
+    test.skipIf(skipped)(skipped ? `${each.name} [skipped: the harness cannot make: ${each.needs}]` : each.name, () =>
+      each.run(harness),
+    )
+  }
+}
+
+describe('broker contract on memory', () => suite(memory))
+describe.skipIf(amqpUrl === null)('broker contract on RabbitMQ', () => suite(rabbitHarness))
