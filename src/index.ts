@@ -11,3 +11,5 @@ export {
   type RequestHeaders,
   requestFingerprint,
 } from './fingerprint/request.ts'
+export { createOnce, type Once, type OnceOptions } from './once.ts'
+export { type Rejected, rejected } from './operation/rejected.ts'

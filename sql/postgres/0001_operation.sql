@@ -93,3 +93,13 @@ begin
   return 'claimed ' || pg_catalog.pg_current_xact_id();
 end
 $claim$;
+
+-- Refuses an outcome above its limit before anything is committed, for outcomes that only the server sees first.
+create function :schema.fit(p_outcome text, p_bytes_max int) returns text language plpgsql immutable as $fit$
+begin
+  if pg_catalog.octet_length(p_outcome) > p_bytes_max then
+    raise exception 'outcome too large' using errcode = 'EO006', detail = pg_catalog.octet_length(p_outcome)::text;
+  end if;
+  return p_outcome;
+end
+$fit$;

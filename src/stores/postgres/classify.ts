@@ -15,6 +15,7 @@ import { OnceError } from '../../shared/errors.ts'
  * - `schema`: our tables or functions are not there.
  * - `statement`: a named statement is not known on this connection (a pooler in transaction mode).
  * - `aborted`: the transaction is already failed (25P02).
+ * - `tooLarge`: raised by our own limit on outcomes (EO006).
  * - `other`: any other answer of severity ERROR: certainly not applied.
  */
 export type ErrorKind =
@@ -26,6 +27,7 @@ export type ErrorKind =
   | 'schema'
   | 'statement'
   | 'aborted'
+  | 'tooLarge'
   | 'other'
 
 const BY_STATE: Readonly<Record<string, ErrorKind>> = {
@@ -44,6 +46,7 @@ const BY_STATE: Readonly<Record<string, ErrorKind>> = {
   '26000': 'statement',
   '42P05': 'statement',
   '25P02': 'aborted',
+  EO006: 'tooLarge',
 }
 
 /** Server-side trouble that ends or refuses the session although it comes as an answer. */
@@ -85,6 +88,10 @@ export function toOnceError(error: unknown, doing: string): unknown {
       })
     case 'schema':
       return new OnceError('SCHEMA_MISSING', `${doing}: our tables are not in this database (${nameOf(error)})`, {
+        cause: error,
+      })
+    case 'tooLarge':
+      return new OnceError('OUTCOME_TOO_LARGE', `${doing}: the outcome is larger than outcomeBytesMax`, {
         cause: error,
       })
     case 'retry':

@@ -9,7 +9,7 @@
  */
 
 import { OnceError } from '../../shared/errors.ts'
-import { nameOf } from './classify.ts'
+import { classify, nameOf } from './classify.ts'
 import type { PgClient, PgPool } from './handle.ts'
 
 interface Waiter {
@@ -59,6 +59,33 @@ export class Connections<C extends PgClient> {
       client.release(broken)
     } finally {
       this.#leave()
+    }
+  }
+
+  /**
+   * Runs `work` on a client and gives it back. After `boundMs` without an end the client is destroyed, which makes
+   * the pending statement fail; so does any error that leaves the client's state uncertain.
+   *
+   * @param transactional - `work` opens a transaction: any error destroys the client.
+   */
+  async use<T>(boundMs: number, work: (client: C) => Promise<T>, transactional = false): Promise<T> {
+    const client = await this.acquire()
+    let given = false
+    const give = (broken?: Error) => {
+      if (given) return
+      given = true
+      clearTimeout(timer)
+      this.release(client, broken)
+    }
+    const timer = setTimeout(() => give(new Error(`no answer within ${boundMs} ms`)), boundMs)
+    try {
+      const result = await work(client)
+      give()
+      return result
+    } catch (error) {
+      const uncertain = transactional || classify(error) === 'connection'
+      give(uncertain ? new Error('the statement failed', { cause: error }) : undefined)
+      throw error
     }
   }
 

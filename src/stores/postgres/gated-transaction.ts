@@ -111,7 +111,14 @@ export class GatedTransaction<C extends PgClient> {
       this.#release(error)
       return { kind: 'unknown', error }
     }
-    if (answer.kind === 'failed') return this.#commitFailed(answer.error)
+    if (answer.kind === 'failed') {
+      // What was sent behind a refusing gate fails too, and its answers may be read in the same turn.
+      const refusal = await gate?.then(
+        () => undefined,
+        (error: unknown) => error,
+      )
+      return await this.#commitFailed(refusal ?? answer.error)
+    }
     const results = answer.value[1]
     const tag = results.at(-1)?.command
     if (tag === 'COMMIT') {

@@ -1,0 +1,112 @@
+/**
+ * Once: the one object that an application makes, from live objects it already has.
+ *
+ * @module
+ */
+
+import { type FingerprintSecrets, validateFingerprintSecrets } from './fingerprint/stored.ts'
+import type { WorkContext } from './operation/attempt.ts'
+import type { Engine } from './operation/engine.ts'
+import { InFlight } from './operation/in-flight.ts'
+import { type InTransaction, inTransaction } from './operation/inner.ts'
+import type { Operation, Outcome } from './operation/operation.ts'
+import { OUTCOME_BYTES_MAX } from './operation/outcome.ts'
+import { runStatement, type StatementOptions } from './operation/statement.ts'
+import { type OutcomeOfWork, runTransaction, type TransactionOptions } from './operation/transaction.ts'
+import { type OutboxOptions, outboxLimits } from './outbox/message.ts'
+import { integerOption, refuseUnknownOptions } from './shared/options.ts'
+import type { MigrateOptions, MigrationReport } from './store/migration.ts'
+import type { UserStatement } from './store/operation.ts'
+import type { Store } from './store/store.ts'
+
+export interface OnceOptions<Tx> {
+  /** Where everything durable lives, for instance `postgres(pool)`. */
+  readonly store: Store<Tx>
+  /** Keys stored fingerprints (HMAC-SHA-256), so that small payloads cannot be guessed from the table. */
+  readonly secrets?: FingerprintSecrets | undefined
+  /** Lanes and limits of messages. */
+  readonly outbox?: OutboxOptions | undefined
+  /** Largest encoded outcome, bytes. Default 262_144; 1_024 to 16_777_216. */
+  readonly outcomeBytesMax?: number | undefined
+}
+
+export interface Once<Tx> {
+  /**
+   * Runs `work` for one operation in one database transaction, together with the claim, the messages and the outcome;
+   * later calls with the same scope, key and payload get that outcome back without running `work`.
+   *
+   * Promised: at most one outcome commits, and the work's writes commit with it or not at all. Not promised: that
+   * `work` starts only once. After a deadlock or a crash it starts again in a fresh transaction, and for a duplicate
+   * the code before its first statement may run. So effects belong in `context.tx`.
+   *
+   * @returns `state` succeeded or rejected, `value` or `rejection`, `replayed`. The first caller gets the stored
+   *   form too.
+   * @throws {OnceError} `IDEMPOTENCY_KEY_MISSING`, `IDEMPOTENCY_KEY_INVALID`; `IDEMPOTENCY_KEY_REUSED` other payload;
+   *   `OPERATION_IN_PROGRESS` a live owner holds it; `COMMIT_UNRESOLVED` answer to COMMIT lost and undecided;
+   *   `STORE_UNAVAILABLE`, `TOO_BUSY`; `OUTCOME_NOT_REPRESENTABLE`, `OUTCOME_TOO_LARGE` nothing committed;
+   *   `NOT_A_TRANSACTION` the work ended the transaction; `NESTED_OPERATION`; `SCHEMA_MISSING`, `REPLICA_REFUSED`.
+   *   Errors of the work itself come through as they are, with everything rolled back.
+   * @see docs/guarantees.md I1-I4
+   */
+  transaction<W>(
+    operation: Operation,
+    work: (context: WorkContext<Tx>) => W,
+    options?: TransactionOptions,
+  ): Promise<OutcomeOfWork<W>>
+  /**
+   * The cheapest guard: one SQL statement of yours (with `returning`) and its record as one statement, one trip.
+   * The outcome is the list of returned rows as JSON; cast what JSON cannot keep (bigint, numeric) to text. A
+   * duplicate is executed and undone by the unique constraint.
+   *
+   * @throws {OnceError} as `transaction`.
+   */
+  statement<Row = Record<string, unknown>>(
+    operation: Operation,
+    statement: UserStatement,
+    options?: StatementOptions,
+  ): Promise<Outcome<Row[]>>
+  /** Claims, outcomes and messages inside a transaction that you already have. */
+  in(tx: Tx): InTransaction
+  /** Wakes relays after you committed a transaction of your own that added messages; a hint, never needed. */
+  wake(): void
+  /** Creates or updates our tables; safe with several nodes at once. See `effectively-once migrate`. */
+  migrate(options?: MigrateOptions): Promise<MigrationReport>
+  /** Refuses a store that cannot be safe: SCHEMA_MISSING, SCHEMA_NEWER, REPLICA_REFUSED. */
+  check(): Promise<void>
+}
+
+/**
+ * Makes the one object of an application.
+ *
+ * @throws {TypeError} An unknown or malformed option.
+ * @example
+ * const once = createOnce({ store: postgres(pool) })
+ */
+export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
+  if (typeof options !== 'object' || options === null) throw new TypeError('createOnce takes { store }')
+  refuseUnknownOptions('createOnce', options, ['store', 'secrets', 'outbox', 'outcomeBytesMax'])
+  const { store, secrets } = options
+  if (typeof store !== 'object' || store === null || !('operations' in store)) {
+    throw new TypeError('createOnce needs a store, for instance postgres(pool)')
+  }
+  if (secrets !== undefined) validateFingerprintSecrets(secrets)
+  const engine: Engine<Tx> = {
+    store,
+    secrets,
+    outcomeBytesMax: integerOption('outcomeBytesMax', options.outcomeBytesMax, {
+      min: 1_024,
+      max: 16_777_216,
+      default: OUTCOME_BYTES_MAX,
+    }),
+    outboxLimits: outboxLimits(options.outbox),
+    inFlight: new InFlight(),
+  }
+  return {
+    transaction: (operation, work, transactionOptions) => runTransaction(engine, operation, work, transactionOptions),
+    statement: (operation, statement, statementOptions) => runStatement(engine, operation, statement, statementOptions),
+    in: (tx) => inTransaction(engine, tx),
+    wake: () => store.outbox.bell.ring(),
+    migrate: (migrateOptions) => store.migrate(migrateOptions),
+    check: () => store.check(),
+  }
+}

@@ -1,0 +1,192 @@
+/**
+ * Attempt: one try of an operation on one connection, from the first statement to a decided COMMIT.
+ *
+ * Every end is a named result; only errors that belong to the caller are thrown. Whether to try again, wait or give
+ * up is decided one level up (./transaction.ts).
+ *
+ * @module
+ */
+
+import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
+import { OnceError } from '../shared/errors.ts'
+import type { Attempt, Isolation, NewRecord, OpenOperation, OperationRecord, Verdict } from '../store/operation.ts'
+import { asWork, type Engine } from './engine.ts'
+import { newRecord } from './operation.ts'
+import { Rejected } from './rejected.ts'
+
+/** What a work is given. */
+export interface WorkContext<Tx> {
+  /** The user's own database handle, inside the operation's transaction. COMMIT and ROLLBACK are not the work's. */
+  readonly tx: Tx
+  /** Messages that are published if and only if this transaction commits (I6). */
+  readonly outbox: Outbox
+  /** Database time. Asking is a statement of its own. */
+  now(): Promise<Date>
+  /** Aborts when the work runs longer than `timeoutMs`. */
+  readonly signal: AbortSignal
+}
+
+export interface AttemptOptions {
+  readonly gated: boolean
+  /** true = ask the gate before running any of the user's code (one trip more). */
+  readonly eager: boolean
+  readonly isolation: Isolation | undefined
+  readonly timeoutMs: number
+  readonly retentionMs: number
+}
+
+/**
+ * - `stored`: committed by this attempt.
+ * - `recorded`, `busy`, `otherPayload`: the store's decision against it; nothing of it is there.
+ * - `again`: rolled back for certain (deadlock, serialization failure, lost connection); a fresh one may succeed.
+ * - `undecided`: COMMIT may have taken place.
+ * - `failed`: the work threw, rolled back; somebody else's record may be there all the same.
+ */
+export type AttemptResult =
+  | { readonly kind: 'stored'; readonly record: NewRecord }
+  | { readonly kind: Exclude<Verdict, 'claimed'> }
+  | { readonly kind: 'again'; readonly cause: unknown }
+  | { readonly kind: 'undecided'; readonly record: NewRecord }
+  | { readonly kind: 'failed'; readonly error: unknown }
+
+/** Runs `work` once under `attempt`. */
+export async function runAttempt<Tx, W>(
+  engine: Engine<Tx>,
+  attempt: Attempt,
+  work: (context: WorkContext<Tx>) => Promise<W> | W,
+  options: AttemptOptions,
+): Promise<AttemptResult> {
+  const opened = await engine.store.operations.open(attempt, {
+    gated: options.gated,
+    isolation: options.isolation,
+    idleTimeoutMs: options.timeoutMs,
+  })
+  const outbox = new OutboxBuffer(engine.outboxLimits)
+  try {
+    if (options.eager) {
+      await opened.now()
+      const decided = await refusal(opened)
+      if (decided !== undefined) return { kind: decided }
+    }
+    const value = await runWork(opened, outbox, work, options.timeoutMs)
+    const decided = await refusal(opened)
+    if (decided !== undefined) return { kind: decided }
+    if (value instanceof Rejected) return await storeRejection(engine, attempt, opened, value, options)
+    const record = recordOf(engine, attempt, 'succeeded', value, options)
+    return await finish(engine, opened, record, outbox)
+  } catch (error) {
+    return await whyFailed(engine, opened, error)
+  } finally {
+    outbox.end()
+    await opened.rollback()
+  }
+}
+
+/** The gate's own answer comes first: statements sent behind it only report that the transaction is aborted. */
+async function whyFailed<Tx>(engine: Engine<Tx>, opened: OpenOperation<Tx>, thrown: unknown): Promise<AttemptResult> {
+  let error = thrown
+  try {
+    const decided = await refusal(opened)
+    if (decided !== undefined) return { kind: decided }
+  } catch (gateError) {
+    error = gateError
+  }
+  const failure = engine.store.operations.failureOf(error)
+  return failure === 'other' ? { kind: 'failed', error } : { kind: 'again', cause: error }
+}
+
+async function finish<Tx>(
+  engine: Engine<Tx>,
+  opened: OpenOperation<Tx>,
+  record: NewRecord,
+  outbox: OutboxBuffer,
+): Promise<AttemptResult> {
+  const rows = outbox.end()
+  const result = await opened.finish(record, rows)
+  switch (result) {
+    case 'stored':
+      if (rows.length > 0) engine.store.outbox.bell.ring()
+      return { kind: 'stored', record }
+    case 'lost':
+      return { kind: 'recorded' }
+    case 'retry':
+      return { kind: 'again', cause: undefined }
+    case 'unresolved':
+      return { kind: 'undecided', record }
+    case 'fenced':
+      throw new OnceError('NOT_A_TRANSACTION', 'the work ended its transaction itself; nothing was recorded')
+    case 'recorded':
+    case 'busy':
+    case 'otherPayload':
+      return { kind: result }
+  }
+}
+
+/** The work is rolled back first; the rejection is stored by a transaction of its own, and told only then. */
+async function storeRejection<Tx>(
+  engine: Engine<Tx>,
+  attempt: Attempt,
+  opened: OpenOperation<Tx>,
+  value: Rejected<unknown>,
+  options: AttemptOptions,
+): Promise<AttemptResult> {
+  const record = recordOf(engine, attempt, 'rejected', value.rejection, options)
+  await opened.rollback()
+  const second = await engine.store.operations.open(attempt, {
+    gated: true,
+    isolation: options.isolation,
+    idleTimeoutMs: options.timeoutMs,
+  })
+  try {
+    return await finish(engine, second, record, new OutboxBuffer(engine.outboxLimits))
+  } finally {
+    await second.rollback()
+  }
+}
+
+function recordOf<Tx>(
+  engine: Engine<Tx>,
+  attempt: Attempt,
+  state: OperationRecord['state'],
+  value: unknown,
+  options: AttemptOptions,
+): NewRecord {
+  const { secrets, outcomeBytesMax } = engine
+  return newRecord(attempt, state, value, { secrets, retentionMs: options.retentionMs, bytesMax: outcomeBytesMax })
+}
+
+/** The store's decision when it is against the attempt. */
+async function refusal<Tx>(opened: OpenOperation<Tx>): Promise<Exclude<Verdict, 'claimed'> | undefined> {
+  const verdict = await opened.verdict()
+  return verdict === undefined || verdict === 'claimed' ? undefined : verdict
+}
+
+/** Runs the user's code, at most `timeoutMs`; then its connection is cut, which rolls back. */
+async function runWork<Tx, W>(
+  opened: OpenOperation<Tx>,
+  outbox: OutboxBuffer,
+  work: (context: WorkContext<Tx>) => Promise<W> | W,
+  timeoutMs: number,
+): Promise<W> {
+  const controller = new AbortController()
+  const context: WorkContext<Tx> = {
+    tx: opened.tx,
+    outbox: outbox.outbox,
+    now: () => opened.now(),
+    signal: controller.signal,
+  }
+  let timer: NodeJS.Timeout | undefined
+  const expired = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      const error = new OnceError('TOO_BUSY', `the work ran longer than ${timeoutMs} ms (timeoutMs); rolled back`)
+      controller.abort(error)
+      opened.abort(error)
+      reject(error)
+    }, timeoutMs)
+  })
+  try {
+    return await Promise.race([asWork(() => work(context)), expired])
+  } finally {
+    clearTimeout(timer)
+  }
+}

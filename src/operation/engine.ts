@@ -1,0 +1,48 @@
+/**
+ * Engine: what every flow of one `createOnce` shares.
+ *
+ * @module
+ */
+
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { FingerprintSecrets } from '../fingerprint/stored.ts'
+import type { OutboxLimits } from '../outbox/message.ts'
+import { OnceError } from '../shared/errors.ts'
+import type { Store } from '../store/store.ts'
+import type { InFlight } from './in-flight.ts'
+
+export interface Engine<Tx> {
+  readonly store: Store<Tx>
+  readonly secrets: FingerprintSecrets | undefined
+  /** Largest encoded outcome, bytes. */
+  readonly outcomeBytesMax: number
+  readonly outboxLimits: OutboxLimits
+  readonly inFlight: InFlight
+}
+
+/** The work that runs in this async context; `open` ends with it. */
+interface RunningWork {
+  open: boolean
+}
+
+const running = new AsyncLocalStorage<RunningWork>()
+
+/**
+ * Refuses an operation started inside the work of another one: it would wait for a second connection while the first
+ * is held, and commit on its own. (B107)
+ */
+export function refuseNesting(): void {
+  if (running.getStore()?.open === true) {
+    throw new OnceError('NESTED_OPERATION', 'an operation was started inside the work of another one')
+  }
+}
+
+/** Runs a work so that operations started inside it are refused until it has ended. */
+export async function asWork<T>(work: () => Promise<T> | T): Promise<T> {
+  const own: RunningWork = { open: true }
+  try {
+    return await running.run(own, work)
+  } finally {
+    own.open = false
+  }
+}

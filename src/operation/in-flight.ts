@@ -1,0 +1,48 @@
+/**
+ * In flight: callers of one process that wait for the same operation share a promise, not a connection.
+ *
+ * The map only saves polling. Whatever it says, the store decides (I14): a waiter that finds nothing tries the gate.
+ *
+ * @module
+ */
+
+import { OnceError } from '../shared/errors.ts'
+import type { OperationRecord } from '../store/operation.ts'
+
+/** Most callers of this process that wait for operations in progress. */
+export const WAITERS_MAX = 10_000
+
+export class InFlight {
+  readonly #running: Map<string, Promise<OperationRecord | undefined>> = new Map()
+  #waiters = 0
+
+  /** The running first attempt of this process, if any: resolves with the record it stored or met, never rejects. */
+  get(id: string): Promise<OperationRecord | undefined> | undefined {
+    return this.#running.get(id)
+  }
+
+  /** Registers this caller as the first, unless there is one already; returns how to report its end. */
+  enter(id: string): ((record: OperationRecord | undefined) => void) | undefined {
+    if (this.#running.has(id)) return undefined
+    let report: (record: OperationRecord | undefined) => void = () => {}
+    const ended = new Promise<OperationRecord | undefined>((resolve) => {
+      report = resolve
+    })
+    this.#running.set(id, ended)
+    return (record) => {
+      this.#running.delete(id)
+      report(record)
+    }
+  }
+
+  /** Counts a waiter; call the result when it stops waiting. */
+  wait(): () => void {
+    if (this.#waiters >= WAITERS_MAX) {
+      throw new OnceError('TOO_BUSY', `${WAITERS_MAX} callers already wait for operations in progress`)
+    }
+    this.#waiters += 1
+    return () => {
+      this.#waiters -= 1
+    }
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * Outcome: what the work returned, as text that survives storage unchanged.
+ *
+ * The first caller gets the decoded stored form too, so that it and every replay see the same (I3). A value that JSON
+ * would change silently is refused before anything is committed (B19): BigInt, Date, Buffer, undefined members,
+ * NaN, class instances. Text is stored as text, so U+0000 and lone surrogates survive as escapes.
+ *
+ * @module
+ */
+
+import { OnceError } from '../shared/errors.ts'
+import type { OperationRecord } from '../store/operation.ts'
+
+/** Format written now. Readers know every earlier one. */
+export const OUTCOME_VERSION = 1
+/** Default of `outcomeBytesMax`: largest encoded outcome, UTF-8 bytes. */
+export const OUTCOME_BYTES_MAX = 262_144
+/** Deepest nesting of an outcome. */
+export const OUTCOME_DEPTH_MAX = 128
+
+/**
+ * Encodes an outcome; null stands for "the work returned nothing".
+ *
+ * @throws {OnceError} OUTCOME_NOT_REPRESENTABLE with the path of the value, OUTCOME_TOO_LARGE.
+ */
+export function encodeOutcome(value: unknown, bytesMax: number = OUTCOME_BYTES_MAX): string | null {
+  if (value === undefined) return null
+  check(value, '', 0, [])
+  const text = JSON.stringify(value)
+  const bytes = Buffer.byteLength(text)
+  if (bytes > bytesMax) {
+    throw new OnceError('OUTCOME_TOO_LARGE', `the outcome has ${bytes} bytes, more than ${bytesMax} (outcomeBytesMax)`)
+  }
+  return text
+}
+
+/**
+ * Decodes a stored outcome.
+ *
+ * @throws {OnceError} RESULT_UNAVAILABLE for a format that this release does not know, or text that does not parse.
+ */
+export function decodeOutcome(record: Pick<OperationRecord, 'outcome' | 'outcomeVersion'>): unknown {
+  if (record.outcomeVersion !== OUTCOME_VERSION) {
+    throw new OnceError(
+      'RESULT_UNAVAILABLE',
+      `the stored outcome has format ${record.outcomeVersion}; this release reads up to ${OUTCOME_VERSION}`,
+    )
+  }
+  if (record.outcome === null) return undefined
+  try {
+    return JSON.parse(record.outcome)
+  } catch {
+    throw new OnceError('RESULT_UNAVAILABLE', 'the stored outcome cannot be read')
+  }
+}
+
+function check(value: unknown, path: string, depth: number, above: readonly object[]): void {
+  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return
+  if (typeof value === 'number') {
+    if (!Number.isFinite(value)) refuse(path, String(value))
+    return
+  }
+  if (typeof value === 'object') return checkObject(value, path, depth, above)
+  refuse(path, value === undefined ? 'undefined' : `a ${typeof value}`)
+}
+
+function checkObject(value: object, path: string, depth: number, above: readonly object[]): void {
+  if (depth >= OUTCOME_DEPTH_MAX) refuse(path, `nesting deeper than ${OUTCOME_DEPTH_MAX}`)
+  if (above.includes(value)) refuse(path, 'a cycle')
+  const inside = [...above, value]
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length; index++) check(value[index], `${path}[${index}]`, depth + 1, inside)
+    return
+  }
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype !== Object.prototype && prototype !== null) refuse(path, `a ${className(value)}`)
+  if (typeof (value as { toJSON?: unknown }).toJSON === 'function') refuse(path, 'an object with toJSON')
+  for (const name of Object.keys(value)) {
+    check((value as Record<string, unknown>)[name], `${path}.${name.slice(0, 64)}`, depth + 1, inside)
+  }
+  if (Object.getOwnPropertySymbols(value).length > 0) refuse(path, 'a symbol as member name')
+}
+
+function className(value: object): string {
+  return Buffer.isBuffer(value) ? 'Buffer' : (value.constructor?.name ?? 'class instance')
+}
+
+function refuse(path: string, what: string): never {
+  throw new OnceError(
+    'OUTCOME_NOT_REPRESENTABLE',
+    `the outcome holds ${what} at ${path === '' ? 'its top' : path.replace(/^\./, '')}, which JSON cannot keep unchanged`,
+  )
+}

@@ -1,0 +1,308 @@
+/**
+ * Transaction: claim, work, outbox rows and outcome in ONE database transaction, tried again where that is safe.
+ *
+ * Reading order: ./operation.ts (what comes in and goes out), this file (when to try, wait, replay or give up),
+ * ./attempt.ts (one try), the store.
+ *
+ * @module
+ */
+
+import { randomUUID } from 'node:crypto'
+import { performance } from 'node:perf_hooks'
+import { OnceError } from '../shared/errors.ts'
+import { choiceOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { backoffMs, bounded, pause } from '../shared/waiting.ts'
+import type { Attempt, Isolation, OperationRecord } from '../store/operation.ts'
+import { type AttemptOptions, type AttemptResult, runAttempt, type WorkContext } from './attempt.ts'
+import { type Engine, refuseNesting } from './engine.ts'
+import { newAttempt, type Operation, type Outcome, outcomeOf, reused } from './operation.ts'
+import type { Rejected } from './rejected.ts'
+import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
+
+export interface TransactionOptions {
+  /** What the loser of a race does. `reject` (default): OPERATION_IN_PROGRESS at once; `wait`: up to `waitMs`. */
+  readonly whenInProgress?: 'reject' | 'wait' | undefined
+  /** Longest wait for another attempt, milliseconds. Default 10_000; 1 to 300_000. */
+  readonly waitMs?: number | undefined
+  /**
+   * Leaves the gate out: a quarter of the guard's cost less. A duplicate or a mismatch then runs in the database and is
+   * rolled back by the constraint. Default false.
+   */
+  readonly optimistic?: boolean | undefined
+  /** Isolation level of the transaction. Default: what the database is set to. */
+  readonly isolation?: Isolation | undefined
+  /** Longest run of one attempt, milliseconds; also how long a vanished owner blocks its key. Default 30_000. */
+  readonly timeoutMs?: number | undefined
+  /** Tries of the work after deadlocks, serialization failures and lost connections. Default 3; 1 to 10. */
+  readonly attemptsMax?: number | undefined
+  /** How long the outcome is kept and the key stays taken, milliseconds. Default 30 days. */
+  readonly retentionMs?: number | undefined
+  /** Aborts the waiting for others, never a running work. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** How long a lost COMMIT is looked for before COMMIT_UNRESOLVED, milliseconds. */
+const VERIFY_MS = 10_000
+/** How long a transaction that never reached COMMIT is waited for before STORE_UNAVAILABLE, milliseconds. */
+const SETTLE_MS = 2_000
+const POLL = { minMs: 50, maxMs: 500 }
+const RETRY = { minMs: 5, maxMs: 250 }
+/** Tries that end because the store changed its mind (record gone, owner gone) before we call it busy. */
+const TURNS_MAX = 10
+
+/** What the outcome of a work is, from what it returns. */
+export type OutcomeOfWork<W> = Outcome<
+  Exclude<Awaited<W>, Rejected<unknown>>,
+  Awaited<W> extends infer V ? (V extends Rejected<infer R> ? R : never) : never
+>
+
+interface Settings extends AttemptOptions {
+  readonly whenInProgress: 'reject' | 'wait'
+  readonly waitMs: number
+  readonly attemptsMax: number
+  readonly signal: AbortSignal | undefined
+}
+
+/** The flow behind `once.transaction`; its promises are documented there. */
+export async function runTransaction<Tx, W>(
+  engine: Engine<Tx>,
+  operation: Operation,
+  work: (context: WorkContext<Tx>) => W,
+  options: TransactionOptions = {},
+): Promise<OutcomeOfWork<W>> {
+  const first = newAttempt(operation)
+  if (typeof work !== 'function') throw new TypeError('once.transaction takes a work function')
+  const settings = readOptions(options)
+  refuseNesting()
+  const record = await new Transaction(engine, first, work, settings).run()
+  return outcomeOf(record.record, first.fingerprint, engine.secrets, record.replayed) as OutcomeOfWork<W>
+}
+
+interface Found {
+  readonly record: OperationRecord
+  readonly replayed: boolean
+}
+
+class Transaction<Tx, W> {
+  readonly #engine: Engine<Tx>
+  readonly #first: Attempt
+  readonly #work: (context: WorkContext<Tx>) => W
+  readonly #settings: Settings
+  #tries = 0
+  #otherPayloads = 0
+  #waitUntil = 0
+  #polls = 0
+
+  constructor(engine: Engine<Tx>, first: Attempt, work: (context: WorkContext<Tx>) => W, settings: Settings) {
+    this.#engine = engine
+    this.#first = first
+    this.#work = work
+    this.#settings = settings
+  }
+
+  async run(): Promise<Found> {
+    const { inFlight } = this.#engine
+    if (this.#settings.whenInProgress === 'reject') {
+      const leave = inFlight.enter(this.#first.id)
+      return await this.#reporting(leave)
+    }
+    this.#waitUntil = performance.now() + this.#settings.waitMs
+    for (;;) {
+      const leave = inFlight.enter(this.#first.id)
+      if (leave !== undefined) return await this.#reporting(leave)
+      const record = await this.#waitInProcess()
+      if (record !== undefined) return { record, replayed: true }
+    }
+  }
+
+  /** Runs the tries; whoever waits in this process learns what came of them. */
+  async #reporting(leave: ((record: OperationRecord | undefined) => void) | undefined): Promise<Found> {
+    let found: Found | undefined
+    try {
+      found = await this.#untilFound()
+      return found
+    } finally {
+      leave?.(found?.record)
+    }
+  }
+
+  async #untilFound(): Promise<Found> {
+    for (let turn = 0; turn - this.#polls < TURNS_MAX; turn++) {
+      const attempt = this.#tries === 0 ? this.#first : { ...this.#first, token: randomUUID() }
+      const result = await runAttempt(this.#engine, attempt, this.#work, {
+        ...this.#settings,
+        // After a conflict the gate clears an expired row; after a wait no user code runs before the verdict.
+        gated: this.#settings.gated || turn > 0,
+        eager: this.#polls > 0,
+      })
+      const found = await this.#decide(attempt, result)
+      if (found !== undefined) return found
+    }
+    throw inProgress()
+  }
+
+  /** What one try came to; undefined = try again. */
+  async #decide(attempt: Attempt, result: AttemptResult): Promise<Found | undefined> {
+    switch (result.kind) {
+      case 'stored':
+        return { record: result.record, replayed: false }
+      case 'recorded':
+        return await this.#lookup()
+      case 'busy':
+        return (await this.#lookup()) ?? (await this.#waitForOther())
+      case 'otherPayload':
+        return (await this.#lookup()) ?? (await this.#otherPayload())
+      case 'again':
+        return await this.#again(attempt, result.cause)
+      case 'undecided':
+        return await this.#undecided(attempt, result.record)
+      case 'failed':
+        // Whatever made the work fail: if an outcome is there, that is the answer.
+        return (await this.#lookup().catch(() => undefined)) ?? raise(result.error)
+    }
+  }
+
+  async #lookup(): Promise<Found | undefined> {
+    const record = await this.#engine.store.operations.lookup(this.#first.id)
+    return record === undefined ? undefined : { record, replayed: true }
+  }
+
+  async #waitInProcess(): Promise<OperationRecord | undefined> {
+    const running = this.#engine.inFlight.get(this.#first.id)
+    if (running === undefined) return undefined
+    const left = this.#waitUntil - performance.now()
+    if (left <= 0 || this.#settings.signal?.aborted === true) throw inProgress()
+    const done = this.#engine.inFlight.wait()
+    try {
+      const ended = await bounded(abortable(running, this.#settings.signal), left)
+      if (ended.kind === 'timeout') throw inProgress()
+      return ended.value
+    } finally {
+      done()
+    }
+  }
+
+  /** Somebody else works on it: tell so, or look again a little later. */
+  async #waitForOther(): Promise<Found | undefined> {
+    if (this.#settings.whenInProgress === 'reject') throw inProgress()
+    this.#polls += 1
+    const left = this.#waitUntil - performance.now()
+    if (left <= 0 || this.#settings.signal?.aborted === true) throw inProgress()
+    await pause(Math.min(left, backoffMs(this.#polls, POLL)), this.#settings.signal)
+    return await this.#lookup()
+  }
+
+  /**
+   * Refused only the key's lock: another payload holds it. The holder takes its two locks one after the other, so one
+   * refusal may be an accident; a second one is not.
+   */
+  async #otherPayload(): Promise<undefined> {
+    this.#otherPayloads += 1
+    if (this.#otherPayloads > 1) throw reused()
+    await pause(backoffMs(1, RETRY))
+    return undefined
+  }
+
+  /** Rolled back for certain: a fresh transaction may succeed. */
+  async #again(attempt: Attempt, cause: unknown): Promise<Found | undefined> {
+    this.#tries += 1
+    const lost = this.#engine.store.operations.failureOf(cause) === 'connectionLost'
+    if (this.#tries >= this.#settings.attemptsMax) {
+      raise(lost || cause === undefined ? storeUnavailable(cause) : cause)
+    }
+    if (lost && this.#settings.gated) {
+      // Our own old transaction may still hold the locks: wait until it is over.
+      const verdict = await this.#engine.store.operations.verifyCommit(attempt, SETTLE_MS)
+      if (verdict === 'unresolved') throw storeUnavailable(cause)
+      return verdict === 'notCommitted' ? undefined : await this.#lookup()
+    }
+    await pause(backoffMs(this.#tries, RETRY))
+    return undefined
+  }
+
+  /** The answer to COMMIT was lost. */
+  async #undecided(attempt: Attempt, record: OperationRecord): Promise<Found | undefined> {
+    this.#tries += 1
+    if (!this.#settings.gated) return await this.#undecidedUngated(attempt)
+    switch (await this.#engine.store.operations.verifyCommit(attempt, VERIFY_MS)) {
+      case 'committed':
+        return { record, replayed: false }
+      case 'other':
+        return await this.#lookup()
+      case 'notCommitted':
+        if (this.#tries >= this.#settings.attemptsMax) throw storeUnavailable(undefined)
+        return undefined
+      case 'unresolved':
+        throw unresolved()
+    }
+  }
+
+  /**
+   * Without the gate no lock tells when the old transaction is over, and none is needed: a fresh try either meets
+   * its record at the constraint or makes the late COMMIT fail there.
+   */
+  async #undecidedUngated(attempt: Attempt): Promise<Found | undefined> {
+    const found = await this.#lookup().catch(() => undefined)
+    if (found !== undefined) return { record: found.record, replayed: found.record.token !== attempt.token }
+    if (this.#tries >= this.#settings.attemptsMax) throw unresolved()
+    await pause(backoffMs(this.#tries, RETRY))
+    return undefined
+  }
+}
+
+function readOptions(options: TransactionOptions): Settings {
+  refuseUnknownOptions('once.transaction', options, [
+    'whenInProgress',
+    'waitMs',
+    'optimistic',
+    'isolation',
+    'timeoutMs',
+    'attemptsMax',
+    'retentionMs',
+    'signal',
+  ])
+  const { isolation } = options
+  if (isolation !== undefined) {
+    choiceOption('isolation', isolation, ['read committed', 'repeatable read', 'serializable'], isolation)
+  }
+  return {
+    whenInProgress: choiceOption('whenInProgress', options.whenInProgress, ['reject', 'wait'], 'reject'),
+    waitMs: integerOption('waitMs', options.waitMs, { min: 1, max: 300_000, default: 10_000 }),
+    gated: options.optimistic !== true,
+    eager: false,
+    isolation,
+    timeoutMs: integerOption('timeoutMs', options.timeoutMs, { min: 100, max: 3_600_000, default: 30_000 }),
+    attemptsMax: integerOption('attemptsMax', options.attemptsMax, { min: 1, max: 10, default: 3 }),
+    retentionMs: integerOption('retentionMs', options.retentionMs, {
+      min: 1,
+      max: RETENTION_MAX_MS,
+      default: RETENTION_DEFAULT_MS,
+    }),
+    signal: options.signal,
+  }
+}
+
+function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(inProgress())
+    signal.addEventListener('abort', abort, { once: true })
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
+}
+
+function inProgress(): OnceError {
+  return new OnceError('OPERATION_IN_PROGRESS', 'another attempt of this operation is running')
+}
+
+function unresolved(): OnceError {
+  return new OnceError('COMMIT_UNRESOLVED', 'the answer to COMMIT was lost and could not be decided in time')
+}
+
+function storeUnavailable(cause: unknown): OnceError {
+  return new OnceError('STORE_UNAVAILABLE', 'the connection was lost before the outcome was stored', { cause })
+}
+
+function raise(error: unknown): never {
+  throw error
+}

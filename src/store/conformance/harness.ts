@@ -1,0 +1,33 @@
+/**
+ * Harness: what a store adapter gives the conformance suite to work with.
+ *
+ * Needs that a harness may lack: `clock` (advance), `statement` (the one-statement form).
+ *
+ * @module
+ */
+
+import type { Capabilities } from '../../shared/conformance.ts'
+import type { UserStatement } from '../operation.ts'
+import type { Store } from '../store.ts'
+
+export interface StoreHarness<Tx = unknown> extends Capabilities {
+  /** A fresh, migrated, empty store; the caller closes it. */
+  open(): Promise<OpenStore<Tx>>
+}
+
+export interface OpenStore<Tx> {
+  readonly store: Store<Tx>
+  /** The application's own write inside a transaction. */
+  write(tx: Tx, name: string): Promise<void>
+  /** How many committed writes of this name there are. */
+  count(name: string): Promise<number>
+  /** The same write as a statement of the application, for stores that take statements. */
+  writeStatement(name: string): UserStatement
+  /** Runs `work` in a transaction of the application itself: commits when it returns, rolls back when it throws. */
+  transaction<T>(work: (tx: Tx) => Promise<T>): Promise<T>
+  /** A handle on which no transaction is open. */
+  idleHandle(): Promise<{ readonly tx: Tx; close(): Promise<void> }>
+  /** Moves every stored instant `ms` into the past. */
+  advance(ms: number): Promise<void>
+  close(): Promise<void>
+}

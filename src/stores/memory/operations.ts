@@ -1,0 +1,222 @@
+/**
+ * Operations in memory: the same decisions as on a database, readable in one go.
+ *
+ * @module
+ */
+
+import { OnceError } from '../../shared/errors.ts'
+import type {
+  Attempt,
+  CommitVerdict,
+  FinishResult,
+  InnerClaim,
+  NewRecord,
+  OpenOperation,
+  OpenOptions,
+  OperationRecord,
+  OperationStore,
+  StatementResult,
+  Verdict,
+  WorkFailure,
+} from '../../store/operation.ts'
+import type { OutboxRow } from '../../store/outbox.ts'
+import { type MemoryDatabase, MemoryTransaction, type MemoryTx } from './database.ts'
+
+interface Kept extends OperationRecord {
+  readonly expiresAtMs: number
+}
+
+/** Takes the rows of a commit. */
+export type InsertRows = (rows: readonly OutboxRow[]) => void
+
+export class MemoryOperations implements OperationStore<MemoryTx> {
+  readonly database: MemoryDatabase
+  readonly insert: InsertRows
+  readonly #records: Map<string, Kept> = new Map()
+  /** Who works on a key at the moment, and on which payload. */
+  readonly #owners: Map<string, { readonly token: string; readonly payload: string }> = new Map()
+  /** Transactions that belong to the caller, by their handle. */
+  readonly #inner: WeakMap<object, InnerTransaction> = new WeakMap()
+  #transactions = 0
+
+  constructor(database: MemoryDatabase, insert: InsertRows) {
+    this.database = database
+    this.insert = insert
+  }
+
+  async open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<MemoryTx>> {
+    return new MemoryOpenOperation(this, attempt, options)
+  }
+
+  async lookup(id: string): Promise<OperationRecord | undefined> {
+    return this.find(id)
+  }
+
+  async verifyCommit(attempt: Attempt): Promise<CommitVerdict> {
+    const record = this.find(attempt.id)
+    if (record !== undefined) return record.token === attempt.token ? 'committed' : 'other'
+    return this.#owners.get(attempt.id)?.token === attempt.token ? 'unresolved' : 'notCommitted'
+  }
+
+  async statement(): Promise<StatementResult> {
+    throw new TypeError('the memory store has no statements; use once.transaction')
+  }
+
+  failureOf(): WorkFailure {
+    return 'other'
+  }
+
+  /** Starts a transaction of the caller, for `once.in(tx)`. */
+  begin(): MemoryTx & { commit(): void; rollback(): void } {
+    const transaction = new MemoryTransaction(this.database)
+    this.#transactions += 1
+    const inner: InnerTransaction = { transaction, id: String(this.#transactions), atCommit: [], claims: [] }
+    const handle = {
+      get: (name: string) => transaction.get(name),
+      put: (name: string, value: unknown) => transaction.put(name, value),
+      commit: () => {
+        if (!transaction.ended) for (const act of inner.atCommit) act()
+        transaction.commit()
+        for (const attempt of inner.claims) this.release(attempt)
+      },
+      rollback: () => {
+        transaction.rollback()
+        for (const attempt of inner.claims) this.release(attempt)
+      },
+    }
+    this.#inner.set(handle, inner)
+    return handle
+  }
+
+  async assertTransaction(tx: MemoryTx): Promise<void> {
+    this.#innerOf(tx)
+  }
+
+  async addIn(tx: MemoryTx, rows: readonly OutboxRow[]): Promise<void> {
+    this.#innerOf(tx).atCommit.push(() => this.insert(rows))
+  }
+
+  async claimIn(tx: MemoryTx, attempt: Attempt): Promise<InnerClaim> {
+    const inner = this.#innerOf(tx)
+    const verdict = this.decide(attempt)
+    if (verdict === 'claimed') inner.claims.push(attempt)
+    return { verdict, transactionId: inner.id }
+  }
+
+  async lookupIn(_tx: MemoryTx, id: string): Promise<OperationRecord | undefined> {
+    return this.find(id)
+  }
+
+  async succeedIn(tx: MemoryTx, record: NewRecord, transactionId: string): Promise<'stored' | 'lost' | 'fenced'> {
+    const inner = this.#innerOf(tx)
+    if (inner.id !== transactionId) return 'fenced'
+    if (this.find(record.id) !== undefined) return 'lost'
+    inner.atCommit.push(() => this.keep(record))
+    return 'stored'
+  }
+
+  /** The live record, by the store's clock. */
+  find(id: string): Kept | undefined {
+    const record = this.#records.get(id)
+    return record !== undefined && record.expiresAtMs > this.database.now() ? record : undefined
+  }
+
+  keep(record: NewRecord): void {
+    this.#records.set(record.id, { ...record, expiresAtMs: this.database.now() + record.retentionMs })
+  }
+
+  /** The gate. */
+  decide(attempt: Attempt): Verdict {
+    const payload = Buffer.from(attempt.fingerprint.value).toString('hex')
+    const owner = this.#owners.get(attempt.id)
+    if (owner !== undefined) return owner.payload === payload ? 'busy' : 'otherPayload'
+    if (this.find(attempt.id) !== undefined) return 'recorded'
+    this.#owners.set(attempt.id, { token: attempt.token, payload })
+    return 'claimed'
+  }
+
+  release(attempt: Attempt): void {
+    if (this.#owners.get(attempt.id)?.token === attempt.token) this.#owners.delete(attempt.id)
+  }
+
+  #innerOf(tx: MemoryTx): InnerTransaction {
+    const inner = this.#inner.get(tx)
+    if (inner === undefined || inner.transaction.ended) {
+      throw new OnceError('NOT_A_TRANSACTION', 'the handle has no open transaction of this memory store')
+    }
+    return inner
+  }
+}
+
+interface InnerTransaction {
+  readonly transaction: MemoryTransaction
+  readonly id: string
+  readonly atCommit: (() => void)[]
+  readonly claims: Attempt[]
+}
+
+class MemoryOpenOperation implements OpenOperation<MemoryTx> {
+  readonly tx: MemoryTx
+  readonly #store: MemoryOperations
+  readonly #attempt: Attempt
+  readonly #gated: boolean
+  readonly #transaction: MemoryTransaction
+  #verdict: Verdict | undefined
+
+  constructor(store: MemoryOperations, attempt: Attempt, options: OpenOptions) {
+    this.#store = store
+    this.#attempt = attempt
+    this.#gated = options.gated
+    this.#transaction = new MemoryTransaction(store.database)
+    this.tx = {
+      get: (name) => this.#opened().get(name),
+      put: (name, value) => this.#opened().put(name, value),
+    }
+  }
+
+  async now(): Promise<Date> {
+    this.#opened()
+    return new Date(this.#store.database.now())
+  }
+
+  verdict(): Promise<Verdict> | undefined {
+    return this.#verdict === undefined ? undefined : Promise.resolve(this.#verdict)
+  }
+
+  async finish(record: NewRecord, outbox: readonly OutboxRow[]): Promise<FinishResult | Exclude<Verdict, 'claimed'>> {
+    const verdict = this.#begin()
+    if (verdict !== 'claimed') return verdict
+    if (this.#transaction.ended) return 'fenced'
+    if (this.#store.find(record.id) !== undefined) {
+      await this.rollback()
+      return 'lost'
+    }
+    this.#transaction.commit()
+    this.#store.keep(record)
+    if (outbox.length > 0) this.#store.insert(outbox)
+    this.#store.release(this.#attempt)
+    return 'stored'
+  }
+
+  async rollback(): Promise<void> {
+    this.#transaction.rollback()
+    this.#store.release(this.#attempt)
+  }
+
+  abort(): void {
+    this.#transaction.rollback()
+    this.#store.release(this.#attempt)
+  }
+
+  #begin(): Verdict {
+    this.#verdict ??= this.#gated ? this.#store.decide(this.#attempt) : 'claimed'
+    return this.#verdict
+  }
+
+  #opened(): MemoryTransaction {
+    if (this.#begin() !== 'claimed' || this.#transaction.ended) {
+      throw new OnceError('NOT_A_TRANSACTION', 'tx was used after its transaction had ended')
+    }
+    return this.#transaction
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * The door `effectively-once/postgres`: the store on the PostgreSQL pool that the application already has.
+ *
+ * @module
+ */
+
+import { identifier, quoted, SCHEMA_DEFAULT } from '../../shared/identifier.ts'
+import { integerOption, refuseUnknownOptions } from '../../shared/options.ts'
+import type { Store } from '../../store/store.ts'
+import { Connections } from './connections.ts'
+import type { ClientOf, PgClient, PgPool } from './handle.ts'
+import { migrate } from './migrate.ts'
+import { PostgresOperations, type PostgresSettings } from './operations.ts'
+import { checkSchema } from './schema.ts'
+
+export type { ClientOf, PgClient, PgPool, PgResult, PgStatement } from './handle.ts'
+export type { PostgresMigrateOptions } from './migrate.ts'
+
+export interface PostgresOptions {
+  /** Schema of our tables. Default `effectively_once`. Lower-case letters, digits and `_`. */
+  readonly schema?: string | undefined
+  /**
+   * Most of our transactions at once. Default: the pool's `max` less one, so that the application's own queries find
+   * a connection; 9 when the pool does not tell.
+   */
+  readonly transactionsMax?: number | undefined
+  /** Longest wait for a connection, milliseconds. Default 5_000; 1 to 60_000. */
+  readonly acquireTimeoutMs?: number | undefined
+  /** Longest wait for the answer to one of our own trips, milliseconds. Default 10_000; 100 to 300_000. */
+  readonly answerTimeoutMs?: number | undefined
+  /**
+   * Whether our statements are prepared by name. Default true; switched off by itself when a pooler in transaction mode
+   * turns out not to know them.
+   */
+  readonly preparedStatements?: boolean | undefined
+}
+
+const WAITERS_MAX = 10_000
+const POOL_MAX_UNKNOWN = 10
+
+/**
+ * The store on a `pg.Pool`. A pool made with `pipeline: true` gives full speed; a stock pool works too.
+ *
+ * @throws {TypeError} An unknown option, a value out of bounds, a schema that is no identifier (T9), or no pool.
+ * @example
+ * const store = postgres(new pg.Pool({ connectionString, pipeline: true }))
+ */
+export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {}): Store<ClientOf<P> & PgClient> {
+  if (typeof pool?.connect !== 'function') throw new TypeError('postgres() takes a pg.Pool')
+  refuseUnknownOptions('postgres', options, [
+    'schema',
+    'transactionsMax',
+    'acquireTimeoutMs',
+    'answerTimeoutMs',
+    'preparedStatements',
+  ])
+  const schema = identifier('schema', options.schema ?? SCHEMA_DEFAULT)
+  const settings: PostgresSettings = {
+    schema: quoted(schema),
+    answerTimeoutMs: integerOption('answerTimeoutMs', options.answerTimeoutMs, {
+      min: 100,
+      max: 300_000,
+      default: 10_000,
+    }),
+    prepare: options.preparedStatements !== false,
+  }
+  keepProcessAlive(pool)
+  const connections = new Connections<ClientOf<P> & PgClient>(pool, {
+    limit: integerOption('transactionsMax', options.transactionsMax, {
+      min: 1,
+      max: 10_000,
+      default: Math.max(1, poolMax(pool) - 1),
+    }),
+    acquireTimeoutMs: integerOption('acquireTimeoutMs', options.acquireTimeoutMs, {
+      min: 1,
+      max: 60_000,
+      default: 5_000,
+    }),
+    waitersMax: WAITERS_MAX,
+  })
+  return {
+    name: 'postgres',
+    operations: new PostgresOperations(connections, settings),
+    outbox: { bell: { ring() {}, listen: () => ({ close: async () => {} }) } },
+    migrate: (migrateOptions = {}) => migrate(pool, { ...migrateOptions, schema }),
+    check: () => checkSchema(pool, { schema }),
+  }
+}
+
+function poolMax(pool: PgPool): number {
+  const configured: unknown = 'options' in pool ? pool.options : undefined
+  if (typeof configured !== 'object' || configured === null || !('max' in configured)) return POOL_MAX_UNKNOWN
+  return typeof configured.max === 'number' ? configured.max : POOL_MAX_UNKNOWN
+}
+
+/**
+ * An idle connection that the server drops makes the pool emit `error`, and an `error` nobody listens to ends the
+ * process. The pool replaces the connection by itself, so there is nothing to do but to listen.
+ */
+function keepProcessAlive(pool: PgPool): void {
+  if ('on' in pool && typeof pool.on === 'function') pool.on('error', () => {})
+}

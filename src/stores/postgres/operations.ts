@@ -1,0 +1,312 @@
+/**
+ * Operations on PostgreSQL: the gate in front of the work's first statement, the record behind its last.
+ *
+ * @module
+ */
+
+import { OnceError } from '../../shared/errors.ts'
+import type {
+  Attempt,
+  CommitVerdict,
+  FinishResult,
+  InnerClaim,
+  NewRecord,
+  OpenOperation,
+  OpenOptions,
+  OperationRecord,
+  OperationStore,
+  StatementResult,
+  UserStatement,
+  Verdict,
+  WorkFailure,
+} from '../../store/operation.ts'
+import type { OutboxRow } from '../../store/outbox.ts'
+import { classify, sqlState, toOnceError, violatedConstraint } from './classify.ts'
+import type { Connections } from './connections.ts'
+import { GatedTransaction } from './gated-transaction.ts'
+import type { PgClient, PgResult, PgStatement } from './handle.ts'
+import { LookupGroup } from './lookup.ts'
+import { outboxInsert, outboxInsertIf } from './outbox-insert.ts'
+import { OPERATION_CONSTRAINT, type OperationStatements, operationStatements } from './statements.ts'
+import { requireTransaction } from './transaction-check.ts'
+import { verifyCommit } from './verify-commit.ts'
+
+export interface PostgresSettings {
+  /** Quoted identifier. */
+  readonly schema: string
+  /** Longest wait for an answer to one of our own trips, milliseconds. */
+  readonly answerTimeoutMs: number
+  /** Prepared statements by name; switched off for good when a pooler turns out not to know them. */
+  prepare: boolean
+}
+
+const VERDICTS: Readonly<Record<string, Exclude<Verdict, 'claimed'>>> = {
+  EO001: 'busy',
+  EO002: 'recorded',
+  EO003: 'otherPayload',
+}
+
+export class PostgresOperations<C extends PgClient> implements OperationStore<C> {
+  readonly #connections: Connections<C>
+  readonly #settings: PostgresSettings
+  readonly #sql: OperationStatements
+  readonly #lookups: LookupGroup<OperationRecord>
+
+  constructor(connections: Connections<C>, settings: PostgresSettings) {
+    this.#connections = connections
+    this.#settings = settings
+    this.#sql = operationStatements(settings.schema)
+    this.#lookups = new LookupGroup((ids) => this.#fetch(ids))
+  }
+
+  async open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<C>> {
+    const client = await this.#connections.acquire()
+    const gate = options.gated ? this.#sql.gate(attempt, options.idleTimeoutMs) : this.#sql.open(options.idleTimeoutMs)
+    const begin = options.isolation === undefined ? 'begin' : `begin isolation level ${options.isolation}`
+    const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
+    return new PostgresOpenOperation(transaction, this.#sql, this.#settings)
+  }
+
+  lookup(id: string): Promise<OperationRecord | undefined> {
+    return this.#lookups.find(id)
+  }
+
+  verifyCommit(attempt: Attempt, boundMs: number): Promise<CommitVerdict> {
+    return verifyCommit(this.#connections, this.#sql, attempt, boundMs)
+  }
+
+  async statement(
+    record: Omit<NewRecord, 'outcome'>,
+    user: UserStatement,
+    outcomeBytesMax: number,
+  ): Promise<StatementResult> {
+    try {
+      return await this.#connections.use(this.#settings.answerTimeoutMs, async (client) => {
+        try {
+          const { rows } = await client.query(this.#sql.single(record, user, outcomeBytesMax))
+          return { kind: 'stored', outcome: String(rows[0]?.['outcome']) }
+        } catch (error) {
+          if (!isOurConflict(error)) throw error
+          await client.query(this.#sql.removeExpired(record.id))
+          return { kind: 'lost' }
+        }
+      })
+    } catch (error) {
+      const kind = classify(error)
+      if (error instanceof OnceError) throw error
+      if (kind === 'connection') return { kind: 'unresolved' }
+      if (kind === 'retry') return { kind: 'retry' }
+      return { kind: 'failed', error: toOnceError(error, 'running the statement') }
+    }
+  }
+
+  assertTransaction(tx: C): Promise<void> {
+    return requireTransaction(tx, this.#settings.schema)
+  }
+
+  async addIn(tx: C, rows: readonly OutboxRow[]): Promise<void> {
+    try {
+      await tx.query(outboxInsert(this.#settings.schema, rows))
+    } catch (error) {
+      throw toOnceError(error, 'adding messages in your transaction')
+    }
+  }
+
+  async claimIn(tx: C, attempt: Attempt): Promise<InnerClaim> {
+    try {
+      const { rows } = await tx.query(this.#sql.claim(attempt))
+      const [verdict, transactionId] = String(rows[0]?.['answer']).split(' ')
+      return { verdict: verdict as Verdict, transactionId }
+    } catch (error) {
+      throw toOnceError(error, 'claiming in your transaction')
+    }
+  }
+
+  async lookupIn(tx: C, id: string): Promise<OperationRecord | undefined> {
+    try {
+      const { rows } = await tx.query(this.#sql.lookup([id]))
+      return rows[0] === undefined ? undefined : toRecord(rows[0])
+    } catch (error) {
+      throw toOnceError(error, 'looking up an operation in your transaction')
+    }
+  }
+
+  async succeedIn(tx: C, record: NewRecord, transactionId: string): Promise<'stored' | 'lost' | 'fenced'> {
+    try {
+      const { rowCount } = await tx.query(this.#sql.recordIf(record, transactionId))
+      return rowCount === 1 ? 'stored' : 'fenced'
+    } catch (error) {
+      if (isOurConflict(error)) return 'lost'
+      throw toOnceError(error, 'recording in your transaction')
+    }
+  }
+
+  failureOf(error: unknown): WorkFailure {
+    return failureOf(error, this.#settings)
+  }
+
+  async #fetch(ids: readonly string[]): Promise<readonly OperationRecord[]> {
+    const statement = this.#sql.lookup(ids)
+    try {
+      const { rows } = await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
+        client.query(this.#settings.prepare ? statement : withoutName(statement)),
+      )
+      return rows.map(toRecord)
+    } catch (error) {
+      if (classify(error) === 'statement' && this.#settings.prepare) {
+        this.#settings.prepare = false
+        return await this.#fetch(ids)
+      }
+      throw toOnceError(error, 'looking up operations')
+    }
+  }
+}
+
+class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
+  readonly tx: C
+  readonly #transaction: GatedTransaction<C>
+  readonly #sql: OperationStatements
+  readonly #settings: PostgresSettings
+
+  constructor(transaction: GatedTransaction<C>, sql: OperationStatements, settings: PostgresSettings) {
+    this.tx = transaction.tx
+    this.#transaction = transaction
+    this.#sql = sql
+    this.#settings = settings
+  }
+
+  async now(): Promise<Date> {
+    const { rows } = await this.#transaction.query({
+      text: 'select (extract(epoch from pg_catalog.clock_timestamp()) * 1000)::float8 as ms',
+    })
+    return new Date(Math.floor(Number(rows[0]?.['ms'])))
+  }
+
+  verdict(): Promise<Verdict> | undefined {
+    return this.#transaction.gate?.then(
+      () => 'claimed' as const,
+      (error: unknown) => {
+        const verdict = verdictOf(error)
+        if (verdict !== undefined) return verdict
+        throw toOnceError(error, 'opening the operation')
+      },
+    )
+  }
+
+  async finish(record: NewRecord, outbox: readonly OutboxRow[]): Promise<FinishResult | Exclude<Verdict, 'claimed'>> {
+    const { gate } = this.#transaction
+    let statements: PgStatement[]
+    if (gate === undefined) {
+      // No statement of the user ran, so the transaction is certainly still the one that opens in this trip.
+      statements = [this.#sql.record(record)]
+      if (outbox.length > 0) statements.push(outboxInsert(this.#settings.schema, outbox))
+    } else {
+      const transactionId = transactionIdOf(await gate)
+      statements = [this.#sql.recordIf(record, transactionId)]
+      if (outbox.length > 0) statements.push(outboxInsertIf(this.#settings.schema, outbox, transactionId))
+    }
+    const result = await this.#transaction.commit(statements)
+    switch (result.kind) {
+      case 'committed':
+        return result.results[0]?.rowCount === 1 ? 'stored' : 'fenced'
+      case 'unknown':
+        return 'unresolved'
+      case 'rolledBack':
+        return refusedFinish(result.error, this.#settings)
+    }
+  }
+
+  rollback(): Promise<void> {
+    return this.#transaction.rollback()
+  }
+
+  abort(reason: Error): void {
+    this.#transaction.abort(reason)
+  }
+}
+
+/** What a certain refusal of the last trip means. Throws when it is no race. */
+function refusedFinish(error: unknown, settings: PostgresSettings): FinishResult | Exclude<Verdict, 'claimed'> {
+  const verdict = verdictOf(error)
+  if (verdict !== undefined) return verdict
+  if (isOurConflict(error)) return 'lost'
+  if (failureOf(error, settings) === 'retry') return 'retry'
+  if (error === undefined || classify(error) === 'aborted') {
+    throw new OnceError(
+      'NOT_A_TRANSACTION',
+      'a statement of the work failed and its error was swallowed, so the transaction was rolled back',
+      { cause: error },
+    )
+  }
+  throw toOnceError(error, 'recording the outcome')
+}
+
+/** How deep an error's causes are searched: query builders wrap the driver's error. */
+const CAUSES_MAX = 5
+
+function failureOf(error: unknown, settings: PostgresSettings): WorkFailure {
+  let current = error
+  for (let depth = 0; depth < CAUSES_MAX && current !== undefined && current !== null; depth++) {
+    const state = sqlState(current)
+    if (state !== undefined) {
+      const kind = classify(current)
+      if (kind === 'retry') return 'retry'
+      if (kind === 'statement') {
+        settings.prepare = false
+        return 'retry'
+      }
+      return kind === 'connection' ? 'connectionLost' : 'other'
+    }
+    if (isDriverConnectionError(current)) return 'connectionLost'
+    current = typeof current === 'object' && 'cause' in current ? current.cause : undefined
+  }
+  return 'other'
+}
+
+/** node-postgres reports a lost connection as a plain Error or a socket error. */
+function isDriverConnectionError(error: unknown): boolean {
+  if (!(error instanceof Error)) return false
+  if ('code' in error && typeof error.code === 'string') return /^(ECONN|EPIPE|ETIMEDOUT|EHOST|ENET)/.test(error.code)
+  return /^(Connection terminated|Client has encountered a connection error|Client was closed)/.test(error.message)
+}
+
+function verdictOf(error: unknown): Exclude<Verdict, 'claimed'> | undefined {
+  const state = sqlState(error)
+  return state === undefined ? undefined : VERDICTS[state]
+}
+
+function isOurConflict(error: unknown): boolean {
+  return classify(error) === 'conflict' && violatedConstraint(error) === OPERATION_CONSTRAINT
+}
+
+function transactionIdOf(gate: PgResult): string {
+  return String(gate.rows[0]?.['xid'])
+}
+
+function withoutName(statement: PgStatement): PgStatement {
+  return { text: statement.text, values: statement.values ?? [] }
+}
+
+function toRecord(row: Record<string, unknown>): OperationRecord {
+  if (row['standby'] === true) {
+    throw new OnceError('REPLICA_REFUSED', 'looking up operations: the connection leads to a standby')
+  }
+  const { id, token, state, scope, outcome } = row
+  return {
+    id: String(id),
+    token: String(token),
+    state: state === 'rejected' ? 'rejected' : 'succeeded',
+    scope: String(scope),
+    fingerprint: {
+      mode: row['fingerprint_mode'] as OperationRecord['fingerprint']['mode'],
+      keyId: textOrNull(row['fingerprint_key']),
+      value: row['fingerprint'] as Uint8Array,
+    },
+    outcomeVersion: Number(row['outcome_version']),
+    outcome: textOrNull(outcome),
+  }
+}
+
+function textOrNull(value: unknown): string | null {
+  return typeof value === 'string' ? value : null
+}

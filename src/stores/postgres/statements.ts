@@ -1,0 +1,133 @@
+/**
+ * Statements of the operation table. Each is prepared by name where the driver prepares; each is EXPLAINed by a test.
+ *
+ * @module
+ */
+
+import type { Attempt, NewRecord, UserStatement } from '../../store/operation.ts'
+import type { PgStatement } from './handle.ts'
+import { locksOf } from './locks.ts'
+
+/** Name of the constraint that is the arbiter: one record per operation. */
+export const OPERATION_CONSTRAINT = 'operation_pkey'
+
+const RECORD_COLUMNS =
+  'id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, outcome_version, outcome, expires_at'
+
+/** The SQL of one schema; `schema` is the quoted identifier. */
+export function operationStatements(schema: string): OperationStatements {
+  const prefix = `eo_${schema.replaceAll('"', '')}_`
+  const insert = `insert into ${schema}.operation (${RECORD_COLUMNS})`
+  const record =
+    `$1::uuid, $2::uuid, $3::text, $4::text, $5::text, $6::bytea, $7::text, $8::smallint, $9::text, ` +
+    `pg_catalog.clock_timestamp() + $10::bigint * interval '1 millisecond'`
+  const fingerprintOf = (r: Omit<NewRecord, 'outcome'>): unknown[] => [
+    r.id,
+    r.token,
+    r.state,
+    r.fingerprint.mode,
+    r.fingerprint.keyId,
+    r.fingerprint.value,
+    r.scope,
+    r.outcomeVersion,
+  ]
+  return {
+    gate: (attempt, idleTimeoutMs) => {
+      const locks = locksOf(attempt)
+      return {
+        name: `${prefix}gate`,
+        text: `/* effectively-once:operation.gate */ select ${schema}.gate($1::uuid, $2::bigint, $3::bigint, $4::text) as xid`,
+        values: [attempt.id, locks.payload, locks.key, String(idleTimeoutMs)],
+      }
+    },
+    open: (idleTimeoutMs) => ({
+      name: `${prefix}open`,
+      text:
+        `/* effectively-once:operation.open */ select pg_catalog.pg_current_xact_id()::text as xid, ` +
+        `pg_catalog.set_config('idle_in_transaction_session_timeout', $1::text, true)`,
+      values: [String(idleTimeoutMs)],
+    }),
+    record: (r) => ({
+      name: `${prefix}record`,
+      text: `/* effectively-once:operation.record */ ${insert} values (${record})`,
+      values: [...fingerprintOf(r), r.outcome, r.retentionMs],
+    }),
+    recordIf: (r, transactionId) => ({
+      name: `${prefix}record_if`,
+      text:
+        `/* effectively-once:operation.record_if */ ${insert} select ${record} ` +
+        `where pg_catalog.pg_current_xact_id_if_assigned() = $11::xid8`,
+      values: [...fingerprintOf(r), r.outcome, r.retentionMs, transactionId],
+    }),
+    lookup: (ids) => ({
+      name: `${prefix}lookup`,
+      text:
+        `/* effectively-once:operation.lookup */ select id, token, state, fingerprint_mode, fingerprint_key, ` +
+        `fingerprint, scope, outcome_version, outcome, pg_catalog.pg_is_in_recovery() as standby ` +
+        `from ${schema}.operation where id = any($1::uuid[]) and expires_at > pg_catalog.clock_timestamp()`,
+      values: [ids],
+    }),
+    token: (id) => ({
+      text:
+        `/* effectively-once:operation.token */ select ` +
+        `(select token from ${schema}.operation where id = $1::uuid) as token, pg_catalog.pg_is_in_recovery() as standby`,
+      values: [id],
+    }),
+    lockBoth: (attempt) => {
+      const locks = locksOf(attempt)
+      return {
+        text:
+          `/* effectively-once:operation.lock */ select pg_catalog.pg_advisory_xact_lock($1::bigint), ` +
+          `pg_catalog.pg_advisory_xact_lock($2::bigint)`,
+        values: [locks.payload, locks.key],
+      }
+    },
+    claim: (attempt) => {
+      const locks = locksOf(attempt)
+      return {
+        name: `${prefix}claim`,
+        text: `/* effectively-once:operation.claim */ select ${schema}.claim($1::uuid, $2::bigint, $3::bigint) as answer`,
+        values: [attempt.id, locks.payload, locks.key],
+      }
+    },
+    removeExpired: (id) => ({
+      name: `${prefix}remove_expired`,
+      text:
+        `/* effectively-once:operation.remove_expired */ delete from ${schema}.operation ` +
+        `where id = $1::uuid and expires_at <= pg_catalog.clock_timestamp()`,
+      values: [id],
+    }),
+    single: (r, user, bytesMax) => {
+      const own = user.values ?? []
+      const shifted = record
+        .replace('$10::bigint', '$9::bigint')
+        .replace('$9::text', `(select ${schema}.fit(coalesce(pg_catalog.json_agg(w), '[]')::text, $10::int) from w)`)
+        .replace(/\$(\d+)/g, (_, position: string) => `$${Number(position) + own.length}`)
+      return {
+        text:
+          `/* effectively-once:operation.single */ with w as (${user.text}\n) ` +
+          `${insert} values (${shifted}) returning outcome`,
+        values: [...own, ...fingerprintOf(r), r.retentionMs, bytesMax],
+      }
+    },
+  }
+}
+
+export interface OperationStatements {
+  /** BEGIN's companion: decides the attempt. */
+  gate(attempt: Attempt, idleTimeoutMs: number): PgStatement
+  /** The same without deciding (ungated). */
+  open(idleTimeoutMs: number): PgStatement
+  /** Writes the record; only for transactions in which no statement of the user ran. */
+  record(record: NewRecord): PgStatement
+  /** Writes the record while the transaction is still the one that was opened; otherwise no row. */
+  recordIf(record: NewRecord, transactionId: string): PgStatement
+  lookup(ids: readonly string[]): PgStatement
+  token(id: string): PgStatement
+  /** Waits for both locks of the attempt: payload first, as every owner does. */
+  lockBoth(attempt: Attempt): PgStatement
+  claim(attempt: Attempt): PgStatement
+  removeExpired(id: string): PgStatement
+  /** The user's statement and the record as one statement. */
+  single(record: Omit<NewRecord, 'outcome'>, user: UserStatement, outcomeBytesMax: number): PgStatement
+}
