@@ -1,0 +1,42 @@
+/**
+ * The memory store: the reference, for reading and for unit tests. Never for production: it forgets with the process.
+ *
+ * @module
+ */
+
+import type { MigrationReport } from '../../store/migration.ts'
+import type { Store } from '../../store/store.ts'
+import { MemoryDatabase, type MemoryTx } from './database.ts'
+import { MemoryOperations } from './operations.ts'
+
+export type { MemoryDatabase, MemoryTx } from './database.ts'
+
+/** A store in this process's memory. */
+export interface MemoryStore extends Store<MemoryTx> {
+  readonly database: MemoryDatabase
+  /** Starts a transaction of the application itself, for `once.in(tx)`. */
+  begin(): MemoryTx & { commit(): void; rollback(): void }
+}
+
+/**
+ * Makes an empty store.
+ *
+ * @throws {TypeError} with NODE_ENV=production: an outcome that a restart forgets protects nobody.
+ */
+export function memory(): MemoryStore {
+  if (process.env['NODE_ENV'] === 'production') {
+    throw new TypeError('the memory store forgets everything with the process; it is not for production')
+  }
+  const database = new MemoryDatabase()
+  const operations = new MemoryOperations(database, () => {})
+  const nothingToMigrate: MigrationReport = { schema: 'memory', dryRun: false, before: null, after: null, steps: [] }
+  return {
+    name: 'memory',
+    database,
+    operations,
+    outbox: { bell: { ring() {}, listen: () => ({ close: async () => {} }) } },
+    begin: () => operations.begin(),
+    migrate: async () => nothingToMigrate,
+    check: async () => {},
+  }
+}
