@@ -104,6 +104,7 @@ export function operationStatements(schema: string): OperationStatements {
         .replace('$9::text', `(select ${schema}.fit(coalesce(pg_catalog.json_agg(w), '[]')::text, $10::int) from w)`)
         .replace(/\$(\d+)/g, (_, position: string) => `$${Number(position) + own.length}`)
       return {
+        // sql-built: the user's own statement text, and ours with its positions moved behind the user's.
         text:
           `/* effectively-once:operation.single */ with w as (${user.text}\n) ` +
           `${insert} values (${shifted}) returning outcome`,

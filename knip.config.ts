@@ -1,0 +1,20 @@
+import type { KnipConfig } from 'knip'
+import { doors } from './scripts/doors.ts'
+
+/** Dead code. Types are left out: a contract names its parts whether or not somebody imports them by name. */
+const config: KnipConfig = {
+  entry: [
+    ...doors().map(({ source }) => source),
+    'src/cli/main.ts',
+    'scripts/*.ts',
+    'bench/**/*.ts',
+    'test/processes/**/*.ts',
+  ],
+  project: ['src/**/*.ts', 'scripts/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts'],
+  // Called by name in scripts/check.ts, or by changesets' own command.
+  ignoreDependencies: ['@arethetypeswrong/cli', '@changesets/cli', 'dependency-cruiser', 'publint', 'tsx'],
+  ignoreExportsUsedInFile: true,
+  exclude: ['types'],
+}
+
+export default config

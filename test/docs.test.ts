@@ -1,0 +1,61 @@
+import { execFile } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { promisify } from 'node:util'
+import { describe, expect, test } from 'vitest'
+import { errorsDoc } from '../scripts/errors-doc.ts'
+import { examplesOf, writeExamples } from '../scripts/examples.ts'
+import { anchorsOf, fencesOf, linksOf } from '../scripts/markdown.ts'
+import { ERRORS } from '../src/shared/errors.ts'
+import { createDatabase } from './database.ts'
+
+describe('documents', () => {
+  test('docs/errors.md has every code of the table and no other', () => {
+    const text = readFileSync('docs/errors.md', 'utf8')
+    const headings = [...text.matchAll(/^## (.+)$/gm)].map(([, code]) => code)
+    expect(headings).toEqual(Object.keys(ERRORS))
+    expect(text).toBe(errorsDoc())
+  })
+
+  test('every code leads to its heading in docs/errors.md', () => {
+    const anchors = anchorsOf(readFileSync('docs/errors.md', 'utf8'))
+    expect(Object.keys(ERRORS).filter((code) => !anchors.has(code.toLowerCase()))).toEqual([])
+  })
+
+  test('fences: language, marks, line, indentation and the hidden setup are read', () => {
+    const text = '# A\n\n<!-- setup\nconst a = 1\n-->\n\n```ts run\na\n```\n\n1. x\n   ```sh\n   npm test\n   ```\n'
+    expect(fencesOf(text)).toEqual([
+      { words: ['ts', 'run'], code: 'a\n', line: 7, setup: 'const a = 1' },
+      { words: ['sh'], code: 'npm test\n', line: 12, setup: '' },
+    ])
+  })
+
+  test('examples: marks decide what is a program, what goes on, what is run and what is left out', () => {
+    const text = '```ts\nlet a = 1\n```\n```ts run continued\na = 2\n```\n```ts fragment\n...\n```\n```sh\nls\n```\n'
+    expect(examplesOf('x.md', text)).toEqual([{ name: 'x.md:1', run: true, code: '\nlet a = 1\n\na = 2\n' }])
+    expect(() => examplesOf('x.md', '```ts runs\n```\n')).toThrow('x.md:1: "runs" is no mark')
+    expect(() => examplesOf('x.md', '```ts continued\n```\n')).toThrow('nothing to continue')
+  })
+
+  test('links and anchors: code is no link, headings make anchors as on GitHub', () => {
+    const text =
+      '# A `b` & c\n# A `b` & c\n[x](./y.md#z "t") `[no](no.md)`\n```\n[no](no.md)\n```\n[r]: other.md\n![i](i.png)\n'
+    expect(linksOf(text).map(({ target }) => target)).toEqual(['./y.md#z', 'other.md', 'i.png'])
+    expect(linksOf(text).map(({ line }) => line)).toEqual([3, 7, 8])
+    expect([...anchorsOf(text)]).toEqual(['a-b--c', 'a-b--c-1'])
+  })
+
+  const run = writeExamples('.tmp/examples').filter((example) => example.run)
+
+  test.each(run)('the example of $name runs against the built package', { timeout: 120_000 }, async ({ file }) => {
+    if (!existsSync('dist/index.js')) throw new Error('the package is not built: npm run build')
+    const database = await createDatabase()
+    try {
+      await promisify(execFile)(process.execPath, ['--import', 'tsx', file], {
+        env: { ...process.env, DATABASE_URL: database.url },
+        timeout: 90_000,
+      })
+    } finally {
+      await database.drop()
+    }
+  })
+})
