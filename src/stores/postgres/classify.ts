@@ -10,7 +10,7 @@ import { OnceError } from '../../shared/errors.ts'
  * - `connection`: no answer, or the server ended the session: whatever was in flight is undecided.
  * - `retry`: the transaction was rolled back and a fresh one may succeed (40001, 40P01).
  * - `conflict`: a unique violation of the named constraint.
- * - `gate`: raised by our own gate (EO001, EO002, EO003, EO005).
+ * - `gate`: raised by our own gate (EO001 to EO005).
  * - `replica`: standby or read-only server.
  * - `schema`: our tables or functions are not there.
  * - `statement`: a named statement is not known on this connection (a pooler in transaction mode).
@@ -37,6 +37,7 @@ const BY_STATE: Readonly<Record<string, ErrorKind>> = {
   EO001: 'gate',
   EO002: 'gate',
   EO003: 'gate',
+  EO004: 'gate',
   EO005: 'replica',
   '25006': 'replica',
   '42P01': 'schema',

@@ -129,18 +129,23 @@ export class GatedTransaction<C extends PgClient> {
     return { kind: 'rolledBack', error: undefined }
   }
 
-  /** Ends without a trace. Never throws. */
-  async rollback(): Promise<void> {
-    if (this.#phase === 'ended') return
+  /**
+   * Ends without a trace. `lost` = ROLLBACK was not answered: the connection is gone, and the server rolls back by
+   * itself. Never throws.
+   */
+  async rollback(): Promise<'rolledBack' | 'lost'> {
+    if (this.#phase === 'ended') return 'rolledBack'
     const open = this.#phase === 'open'
     this.#phase = 'ended'
     if (!open) {
       this.#release()
-      return
+      return 'rolledBack'
     }
     if (!this.#pipelined) await this.#gate?.catch(() => {})
     const answer = await answered(this.#client.query({ text: 'rollback' }), this.#settings.answerTimeoutMs)
-    this.#release(answer.kind === 'done' ? undefined : new Error('ROLLBACK was not answered'))
+    const ended = answer.kind === 'done'
+    this.#release(ended ? undefined : new Error('ROLLBACK was not answered'))
+    return ended ? 'rolledBack' : 'lost'
   }
 
   /** Cuts the connection; the server rolls back. */

@@ -1,0 +1,54 @@
+/**
+ * CloudEvents over AMQP 0-9-1: attributes in headers (binary mode) or the whole event in the body (structured mode).
+ *
+ * @module
+ * @see CloudEvents 1.0.2, and its AMQP protocol binding section 3.1: both `cloudEvents:` and `cloudEvents_` prefixes.
+ */
+
+import { readJson, UndecodableBody } from './body.ts'
+
+/** The members of a structured event that matter here. */
+export interface StructuredEvent {
+  readonly id: unknown
+  readonly source: unknown
+  readonly type: unknown
+  readonly partitionKey: unknown
+  /** `data` as it is, or the bytes of `data_base64`. */
+  readonly data: unknown
+}
+
+const PREFIXES = ['cloudEvents:', 'cloudEvents_', 'ce-', 'ce_'] as const
+const STRUCTURED = /^application\/cloudevents\+json(?:\s*;|$)/i
+const BATCH = /^application\/cloudevents-batch\+json(?:\s*;|$)/i
+
+/** An attribute of a binary-mode event, whichever prefix its sender uses. */
+export function cloudEventAttribute(headers: Readonly<Record<string, unknown>>, attribute: string): unknown {
+  for (const prefix of PREFIXES) {
+    const value = headers[prefix + attribute]
+    if (value !== undefined) return value
+  }
+  return undefined
+}
+
+/**
+ * The event when the content type says that the body is one.
+ *
+ * @throws {UndecodableBody} The body is no event, or a batch of events: one delivery is one message here.
+ */
+export function structuredEvent(contentType: string | undefined, body: Uint8Array): StructuredEvent | undefined {
+  if (contentType === undefined || !contentType.includes('cloudevents')) return undefined
+  if (BATCH.test(contentType)) throw new UndecodableBody('a batch of CloudEvents in one delivery is not supported')
+  if (!STRUCTURED.test(contentType)) return undefined
+  const event = readJson(body)
+  if (typeof event !== 'object' || event === null || Array.isArray(event)) {
+    throw new UndecodableBody('the body is no CloudEvent')
+  }
+  const { id, source, type, partitionkey, data, data_base64: base64 } = event as Record<string, unknown>
+  return {
+    id,
+    source,
+    type,
+    partitionKey: partitionkey,
+    data: typeof base64 === 'string' ? Buffer.from(base64, 'base64') : data,
+  }
+}

@@ -1,0 +1,274 @@
+/**
+ * Inbox on PostgreSQL: marks as the gate of the work's transaction, waiting and quarantine as plain tables.
+ *
+ * @module
+ */
+
+import { OnceError } from '../../shared/errors.ts'
+import type {
+  ClaimDueOptions,
+  ClaimedWaiting,
+  DeliveryClaim,
+  InboxMark,
+  InboxOpenOptions,
+  InboxQuarantineEntry,
+  InboxQuarantineReason,
+  InboxRun,
+  InboxStore,
+  KeptDelivery,
+  NewQuarantine,
+  NewWaiting,
+  OpenInbox,
+  RedriveOptions,
+  RedriveResult,
+  WaitingClaim,
+  WaitingEntry,
+} from '../../store/inbox.ts'
+import { classify, toOnceError } from './classify.ts'
+import type { Connections } from './connections.ts'
+import { GatedTransaction } from './gated-transaction.ts'
+import type { PgClient, PgResult, PgStatement } from './handle.ts'
+import { PostgresOpenInbox, sameBytes } from './inbox-open.ts'
+import {
+  type InboxOperatorStatements,
+  inboxOperatorStatements,
+  toKeptDelivery,
+  toQuarantineEntry,
+  toWaitingEntry,
+} from './inbox-operator.ts'
+import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
+
+export interface PostgresInboxSettings {
+  /** Quoted identifier. */
+  readonly schema: string
+  /** Longest wait for an answer to one of our own trips, milliseconds. */
+  readonly answerTimeoutMs: number
+  /** Prepared statements by name; switched off for good when a pooler turns out not to know them. */
+  prepare: boolean
+}
+
+/** How long a batch waits for a message that another transaction is working on. */
+const LOCK_TIMEOUT_MS = 2_000
+
+export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
+  readonly #connections: Connections<C>
+  readonly #settings: PostgresInboxSettings
+  readonly #sql: InboxStatements
+  readonly #operator: InboxOperatorStatements
+
+  constructor(connections: Connections<C>, settings: PostgresInboxSettings) {
+    this.#connections = connections
+    this.#settings = settings
+    this.#sql = inboxStatements(settings.schema)
+    this.#operator = inboxOperatorStatements(settings.schema)
+  }
+
+  async open(runs: readonly InboxRun[], options: InboxOpenOptions): Promise<OpenInbox<C>> {
+    const [only] = runs
+    if (only === undefined) throw new TypeError('an inbox transaction needs at least one run')
+    if (runs.length > 1 && runs.some((run) => run.claim !== undefined)) {
+      throw new TypeError('a claimed message runs in a transaction of its own')
+    }
+    const distinct = distinctRuns(runs)
+    const gate =
+      distinct.length === 1
+        ? this.#sql.gate(only, options, !options.marksFirst)
+        : this.#sql.gateMany(distinct, options, LOCK_TIMEOUT_MS)
+    const client = await this.#connections.acquire()
+    const transaction = new GatedTransaction(client, this.#connections, { begin: 'begin', gate }, this.#settings)
+    return new PostgresOpenInbox(transaction, runs, distinct, this.#sql, this.#settings)
+  }
+
+  async lookup(marks: readonly InboxMark[]): Promise<readonly ('new' | 'duplicate' | 'mismatch' | 'expired')[]> {
+    const { rows } = await this.#ask(this.#sql.lookup(marks), 'looking up marks')
+    if (rows.some((row) => row['standby'] === true)) {
+      throw new OnceError('REPLICA_REFUSED', 'looking up marks: the connection leads to a standby')
+    }
+    const found = new Map(rows.map((row) => [String(row['id']), row]))
+    return marks.map((mark) => {
+      const row = found.get(mark.id)
+      if (row === undefined) return 'new'
+      if (!sameBytes(row['fingerprint'], mark.fingerprint)) return 'mismatch'
+      return row['expired'] === true ? 'expired' : 'duplicate'
+    })
+  }
+
+  async claimDelivery(
+    mark: InboxMark,
+    delivery: KeptDelivery,
+    claim: { readonly owner: string; readonly leaseMs: number },
+  ): Promise<DeliveryClaim> {
+    const { rows } = await this.#ask(this.#sql.claimDelivery(mark, delivery, claim), 'claiming a redelivery')
+    const answer = String(rows[0]?.['answer'])
+    return answer === 'claimed'
+      ? { kind: 'claimed', claim: { id: mark.id, owner: claim.owner, attempts: 1 } }
+      : { kind: answer as Exclude<DeliveryClaim['kind'], 'claimed'> }
+  }
+
+  async wait(rows: readonly NewWaiting[]): Promise<readonly ('waiting' | 'stored' | 'mismatch')[]> {
+    if (rows.length === 0) return []
+    const inserted = await this.#ask(this.#sql.wait(rows), 'storing messages that wait')
+    const written = new Set(inserted.rows.map((row) => String(row['id'])))
+    const others = rows.filter((row) => !written.has(row.mark.id)).map((row) => row.mark.id)
+    const there = new Map<string, unknown>()
+    if (others.length > 0) {
+      const found = await this.#ask(this.#sql.waitingFingerprints(others), 'reading messages that wait')
+      for (const row of found.rows) there.set(String(row['id']), row['fingerprint'])
+    }
+    return rows.map((row) => {
+      if (written.has(row.mark.id)) return 'waiting'
+      // Gone in the meantime: it was applied from there.
+      if (!there.has(row.mark.id)) return 'stored'
+      return sameBytes(there.get(row.mark.id), row.mark.fingerprint) ? 'stored' : 'mismatch'
+    })
+  }
+
+  async claimDue(options: ClaimDueOptions): Promise<readonly ClaimedWaiting[]> {
+    const { rows } = await this.#ask(this.#sql.claimDue(options), 'claiming messages that are due')
+    return rows.sort((a, b) => Number(a['seq']) - Number(b['seq'])).map((row) => toClaimed(row, options.owner))
+  }
+
+  async renew(claims: readonly WaitingClaim[], leaseMs: number): Promise<readonly string[]> {
+    const { rows } = await this.#ask(this.#sql.renew(claims, leaseMs), 'renewing claims')
+    return rows.map((row) => String(row['id']))
+  }
+
+  async postpone(
+    claim: WaitingClaim,
+    next: {
+      readonly reason: 'failed' | 'no-handler' | 'behind'
+      readonly dueInMs: number
+      readonly error?: string | undefined
+    },
+  ): Promise<'waiting' | 'fenced'> {
+    const { rowCount } = await this.#ask(this.#sql.postpone(claim, next), 'postponing a message')
+    return rowCount === 1 ? 'waiting' : 'fenced'
+  }
+
+  async release(claims: readonly WaitingClaim[], dueInMs: number): Promise<void> {
+    if (claims.length > 0) await this.#ask(this.#sql.release(claims, dueInMs), 'giving claims back')
+  }
+
+  async discard(claim: WaitingClaim): Promise<'discarded' | 'fenced'> {
+    const { rowCount } = await this.#ask(this.#sql.discard(claim), 'settling a message that was applied before')
+    return rowCount === 1 ? 'discarded' : 'fenced'
+  }
+
+  async quarantineClaimed(
+    claim: WaitingClaim,
+    why: { readonly reason: InboxQuarantineReason; readonly error?: string | undefined },
+  ): Promise<'quarantined' | 'fenced'> {
+    const statement = this.#sql.quarantineClaimed(claim, why.reason, why.error)
+    const { rowCount } = await this.#ask(statement, 'quarantining a message')
+    return rowCount === 1 ? 'quarantined' : 'fenced'
+  }
+
+  async quarantine(rows: readonly NewQuarantine[]): Promise<void> {
+    if (rows.length > 0) await this.#ask(this.#sql.quarantine(rows), 'quarantining messages')
+  }
+
+  async redrive(ids: readonly string[], options: RedriveOptions): Promise<readonly RedriveResult[]> {
+    if (ids.length === 0) return []
+    const { rows } = await this.#ask(this.#operator.redrive(ids, options), 'redriving messages')
+    return rows.map((row) => row['result'] as RedriveResult)
+  }
+
+  async hasten(consumer: string, ids?: readonly string[]): Promise<number> {
+    const { rowCount } = await this.#ask(this.#operator.hasten(consumer, ids), 'hastening messages')
+    return rowCount ?? 0
+  }
+
+  async listWaiting(page: {
+    readonly consumer?: string | undefined
+    readonly limit: number
+  }): Promise<readonly WaitingEntry[]> {
+    const { rows } = await this.#ask(this.#operator.listWaiting(page), 'listing messages that wait')
+    return rows.map(toWaitingEntry)
+  }
+
+  async listQuarantine(page: {
+    readonly consumer?: string | undefined
+    readonly limit: number
+    readonly after?: string | undefined
+  }): Promise<readonly InboxQuarantineEntry[]> {
+    const { rows } = await this.#ask(this.#operator.listQuarantine(page), 'listing quarantined messages')
+    return rows.map(toQuarantineEntry)
+  }
+
+  async readQuarantined(id: string): Promise<KeptDelivery | undefined> {
+    const { rows } = await this.#ask(this.#operator.readQuarantined(id), 'reading a quarantined message')
+    return rows[0] === undefined ? undefined : toKeptDelivery(rows[0])
+  }
+
+  async purgeMarks(options: { readonly graceMs: number; readonly limit: number }): Promise<number> {
+    const { rowCount } = await this.#ask(
+      this.#operator.purgeMarks(options.graceMs, options.limit),
+      'removing old marks',
+    )
+    return rowCount ?? 0
+  }
+
+  /** One statement of ours on a connection of its own, with a bound. */
+  async #ask(statement: PgStatement, doing: string): Promise<PgResult> {
+    try {
+      return await this.#use((client) => client.query(this.#prepared(statement)))
+    } catch (error) {
+      if (classify(error) === 'statement' && this.#settings.prepare) {
+        this.#settings.prepare = false
+        return await this.#ask(statement, doing)
+      }
+      throw toOnceError(error, doing)
+    }
+  }
+
+  async #use<T>(work: (client: C) => Promise<T>): Promise<T> {
+    const client = await this.#connections.acquire()
+    let given = false
+    const give = (broken?: Error) => {
+      if (given) return
+      given = true
+      clearTimeout(timer)
+      this.#connections.release(client, broken)
+    }
+    const { answerTimeoutMs } = this.#settings
+    const timer = setTimeout(() => give(new Error(`no answer within ${answerTimeoutMs} ms`)), answerTimeoutMs)
+    try {
+      const result = await work(client)
+      give()
+      return result
+    } catch (error) {
+      give(classify(error) === 'connection' ? new Error('the statement failed', { cause: error }) : undefined)
+      throw error
+    }
+  }
+
+  #prepared(statement: PgStatement): PgStatement {
+    if (this.#settings.prepare || statement.name === undefined) return statement
+    return { text: statement.text, values: statement.values ?? [] }
+  }
+}
+
+/** The first run of each mark. */
+function distinctRuns(runs: readonly InboxRun[]): readonly InboxRun[] {
+  const byId = new Map<string, InboxRun>()
+  for (const run of runs) if (!byId.has(run.mark.id)) byId.set(run.mark.id, run)
+  return byId.size === runs.length ? runs : [...byId.values()]
+}
+
+function toClaimed(row: Record<string, unknown>, owner: string): ClaimedWaiting {
+  const id = String(row['id'])
+  return {
+    mark: {
+      id,
+      consumer: String(row['consumer']),
+      source: String(row['source']),
+      messageId: String(row['message_id']),
+      fingerprint: row['fingerprint'] as Uint8Array,
+    },
+    claim: { id, owner, attempts: Number(row['attempts']) },
+    delivery: toKeptDelivery(row),
+    reason: row['reason'] as ClaimedWaiting['reason'],
+    override: row['override'] === true,
+    suspect: row['suspect'] === true,
+  }
+}
