@@ -12,8 +12,8 @@ import type { OutboxRow } from '../../store/outbox.ts'
 import { classify, sqlState, toOnceError } from './classify.ts'
 import type { GatedTransaction } from './gated-transaction.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
-import type { PostgresInboxSettings } from './inbox.ts'
 import type { InboxStatements } from './inbox-statements.ts'
+import type { PostgresSettings } from './operations.ts'
 import { outboxInsertIf } from './outbox-insert.ts'
 
 /** Letters of inbox_gate_many. */
@@ -37,7 +37,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   readonly #runs: readonly InboxRun[]
   readonly #distinct: readonly InboxRun[]
   readonly #sql: InboxStatements
-  readonly #settings: PostgresInboxSettings
+  readonly #settings: PostgresSettings
   #answer: Promise<GateAnswer> | undefined
 
   constructor(
@@ -45,7 +45,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     runs: readonly InboxRun[],
     distinct: readonly InboxRun[],
     sql: InboxStatements,
-    settings: PostgresInboxSettings,
+    settings: PostgresSettings,
   ) {
     this.tx = transaction.tx
     this.#transaction = transaction
@@ -116,7 +116,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     const [first = '', second] = answer.split(' ')
     if (first === 'new') return { transactionId: second, verdicts: this.#spread(this.#distinct.map(() => 'new')) }
     if (second === undefined) return { transactionId: undefined, verdicts: this.#spread([first as InboxVerdict]) }
-    const letters = [...second].map((letter) => LETTERS[letter] ?? 'busy')
+    const letters = second.split('').map((letter) => LETTERS[letter] ?? 'busy')
     return { transactionId: first, verdicts: this.#spread(letters) }
   }
 
@@ -153,7 +153,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
 }
 
 /** What a certain refusal of the last trip means. Throws when it is no race. */
-function refusedFinish(error: unknown, settings: PostgresInboxSettings): InboxFinish {
+function refusedFinish(error: unknown, settings: PostgresSettings): InboxFinish {
   if (sqlState(error) === 'EO004') return (error as { message: string }).message === 'fenced' ? 'fenced' : 'ended'
   const kind = classify(error)
   if (error !== undefined && kind === 'retry') return 'retry'

@@ -72,7 +72,7 @@ export interface InboxOperatorStatements {
 
 type Row = Record<string, unknown>
 
-const textOf = (value: unknown): string | undefined => (value === null ? undefined : String(value))
+const textOf = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined)
 
 export function toWaitingEntry(row: Row): WaitingEntry {
   return {

@@ -37,26 +37,18 @@ import {
   toWaitingEntry,
 } from './inbox-operator.ts'
 import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
-
-export interface PostgresInboxSettings {
-  /** Quoted identifier. */
-  readonly schema: string
-  /** Longest wait for an answer to one of our own trips, milliseconds. */
-  readonly answerTimeoutMs: number
-  /** Prepared statements by name; switched off for good when a pooler turns out not to know them. */
-  prepare: boolean
-}
+import type { PostgresSettings } from './operations.ts'
 
 /** How long a batch waits for a message that another transaction is working on. */
 const LOCK_TIMEOUT_MS = 2_000
 
 export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
   readonly #connections: Connections<C>
-  readonly #settings: PostgresInboxSettings
+  readonly #settings: PostgresSettings
   readonly #sql: InboxStatements
   readonly #operator: InboxOperatorStatements
 
-  constructor(connections: Connections<C>, settings: PostgresInboxSettings) {
+  constructor(connections: Connections<C>, settings: PostgresSettings) {
     this.#connections = connections
     this.#settings = settings
     this.#sql = inboxStatements(settings.schema)
@@ -211,34 +203,15 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
   /** One statement of ours on a connection of its own, with a bound. */
   async #ask(statement: PgStatement, doing: string): Promise<PgResult> {
     try {
-      return await this.#use((client) => client.query(this.#prepared(statement)))
+      return await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
+        client.query(this.#prepared(statement)),
+      )
     } catch (error) {
       if (classify(error) === 'statement' && this.#settings.prepare) {
         this.#settings.prepare = false
         return await this.#ask(statement, doing)
       }
       throw toOnceError(error, doing)
-    }
-  }
-
-  async #use<T>(work: (client: C) => Promise<T>): Promise<T> {
-    const client = await this.#connections.acquire()
-    let given = false
-    const give = (broken?: Error) => {
-      if (given) return
-      given = true
-      clearTimeout(timer)
-      this.#connections.release(client, broken)
-    }
-    const { answerTimeoutMs } = this.#settings
-    const timer = setTimeout(() => give(new Error(`no answer within ${answerTimeoutMs} ms`)), answerTimeoutMs)
-    try {
-      const result = await work(client)
-      give()
-      return result
-    } catch (error) {
-      give(classify(error) === 'connection' ? new Error('the statement failed', { cause: error }) : undefined)
-      throw error
     }
   }
 

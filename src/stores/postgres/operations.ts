@@ -216,8 +216,8 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
     }
   }
 
-  rollback(): Promise<void> {
-    return this.#transaction.rollback()
+  async rollback(): Promise<void> {
+    await this.#transaction.rollback()
   }
 
   abort(reason: Error): void {
