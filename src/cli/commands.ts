@@ -1,0 +1,8 @@
+/**
+ * The commands, in the order of the help text. A new one is one file in ./commands and one line here; the file exports
+ * a function that adds the command to the program and runs it with what `CliIo` gives.
+ *
+ * @module
+ */
+
+export { migrate } from './commands/migrate.ts'

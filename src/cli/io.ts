@@ -1,0 +1,23 @@
+/**
+ * What a command may use of the outside: texts out, the environment, and the wish to stop.
+ *
+ * @module
+ */
+
+export interface CliIo {
+  /** Results: one line or one JSON value. */
+  out(text: string): void
+  /** Progress and errors, so that `--json` and `--dry-run` leave clean output. */
+  err(text: string): void
+  readonly env: Readonly<Record<string, string | undefined>>
+  /** Folder from which configuration and the user's packages are found. */
+  readonly cwd: string
+  /** Aborts at the first SIGINT or SIGTERM. */
+  readonly signal: AbortSignal
+}
+
+/** What the command line ends with. */
+export const EXIT = { done: 0, failed: 1, usage: 2 } as const
+
+/** Wrong use or set-up, told in one line that says what to do; exit code 2. */
+export class UsageError extends Error {}
