@@ -22,6 +22,7 @@ const steps: readonly Step[] = [
   { name: 'sql', command: 'tsx scripts/check-sql.ts' },
   { name: 'links', command: 'tsx scripts/check-links.ts' },
   { name: 'errors', command: 'tsx scripts/check-errors-doc.ts' },
+  { name: 'guarantees', command: 'tsx scripts/check-guarantees.ts' },
   { name: 'dead code', command: 'knip --no-progress' },
   { name: 'exports', command: 'tsx scripts/check-exports.ts', after: ['build'] },
   { name: 'api', command: 'tsx scripts/api.ts --check', after: ['build'] },
