@@ -29,24 +29,51 @@ create table :schema.operation (
   constraint operation_lifetime check (expires_at > created_at)
 );
 
+-- Opens an attempt and returns its transaction's id. First in the gate, and alone where the constraint decides.
+--
+-- BEGIN of ours says DEFERRABLE, which changes nothing for a transaction that writes but can be asked. When BEGIN
+-- failed (cancelled, refused by a proxy), statements sent behind it in the same trip would commit one by one, so the
+-- session is ended before it reads them (EO007). EO005: this server is a standby, or the role is read-only.
+--
+-- The server itself bounds what a vanished owner can hold: one statement, and silence between two. A client that
+-- has gone without a FIN is noticed by neither for hours. A shorter limit of the application's own stays.
+create function :schema.open(p_timeout_ms text) returns text language plpgsql volatile as $open$
+declare
+  v_statement interval;
+begin
+  if pg_catalog.current_setting('transaction_deferrable') <> 'on' then
+    perform pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid());
+    raise exception 'BEGIN did not run' using errcode = 'EO007';
+  end if;
+  -- On a standby every transaction is read-only.
+  if pg_catalog.current_setting('transaction_read_only') = 'on' then
+    raise exception 'read-only' using errcode = 'EO005';
+  end if;
+  v_statement := pg_catalog.current_setting('statement_timeout')::interval;
+  if v_statement = interval '0' or v_statement > (p_timeout_ms || ' milliseconds')::interval then
+    perform pg_catalog.set_config('statement_timeout', p_timeout_ms, true);
+  end if;
+  perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_timeout_ms, true);
+  return pg_catalog.pg_current_xact_id();
+end
+$open$;
+
 -- Decides one attempt inside its own transaction; raising aborts it, so that a first statement sent in the same
 -- trip cannot run for a duplicate (I4). VOLATILE: each statement below has a fresh snapshot in READ COMMITTED,
 -- which is what lets the look-up see a record committed just before the lock was free.
 --   EO001  the same payload is being worked on        EO003  another payload is being worked on under this key
---   EO002  a live record exists                       EO005  this server is a standby
+--   EO002  a live record exists                       EO007, EO005  as in open
 -- Order matters: every owner takes the payload's lock first, so being refused only the key's lock means that
 -- another payload holds it.
 -- Returns the transaction's id. The statement that writes the record compares it, so a work that ended this
 -- transaction (COMMIT, ROLLBACK, COMMIT + BEGIN) can never be recorded as done.
 create function :schema.gate(
-  p_id uuid, p_payload_lock bigint, p_key_lock bigint, p_idle_timeout_ms text
+  p_id uuid, p_payload_lock bigint, p_key_lock bigint, p_timeout_ms text
 ) returns text language plpgsql volatile as $gate$
 declare
+  v_transaction_id text := :schema.open(p_timeout_ms);
   v_expires_at timestamptz;
 begin
-  if pg_catalog.pg_is_in_recovery() then
-    raise exception 'standby' using errcode = 'EO005';
-  end if;
   if not pg_catalog.pg_try_advisory_xact_lock(p_payload_lock) then
     raise exception 'busy' using errcode = 'EO001';
   end if;
@@ -61,9 +88,7 @@ begin
     -- An expired record frees its key at once, without waiting for a purge; rolled back with the attempt.
     delete from :schema.operation where id = p_id and expires_at <= pg_catalog.clock_timestamp();
   end if;
-  -- An owner that vanished without a FIN must not hold the key for hours.
-  perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_idle_timeout_ms, true);
-  return pg_catalog.pg_current_xact_id();
+  return v_transaction_id;
 end
 $gate$;
 
@@ -74,8 +99,8 @@ create function :schema.claim(
 declare
   v_expires_at timestamptz;
 begin
-  if pg_catalog.pg_is_in_recovery() then
-    raise exception 'standby' using errcode = 'EO005';
+  if pg_catalog.current_setting('transaction_read_only') = 'on' then
+    raise exception 'read-only' using errcode = 'EO005';
   end if;
   if not pg_catalog.pg_try_advisory_xact_lock(p_payload_lock) then
     return 'busy';

@@ -92,7 +92,10 @@ async function whyFailed<Tx>(engine: Engine<Tx>, opened: OpenOperation<Tx>, thro
     error = gateError
   }
   const failure = engine.store.operations.failureOf(error)
-  return failure === 'other' ? { kind: 'failed', error } : { kind: 'again', cause: error }
+  if (failure === 'other') return { kind: 'failed', error }
+  // It may be some other connection of the work (a cache, an API) that was lost: then the error is the work's own.
+  if (failure === 'connectionLost' && (await opened.rollback()) === 'rolledBack') return { kind: 'failed', error }
+  return { kind: 'again', cause: error }
 }
 
 async function finish<Tx>(
@@ -114,12 +117,16 @@ async function finish<Tx>(
     case 'unresolved':
       return { kind: 'undecided', record }
     case 'fenced':
-      throw new OnceError('NOT_A_TRANSACTION', 'the work ended its transaction itself; nothing was recorded')
+      throw endedByWork()
     case 'recorded':
     case 'busy':
     case 'otherPayload':
       return { kind: result }
   }
+}
+
+function endedByWork(): OnceError {
+  return new OnceError('NOT_A_TRANSACTION', 'the work ended its transaction itself; nothing was recorded')
 }
 
 /** The work is rolled back first; the rejection is stored by a transaction of its own, and told only then. */
@@ -131,6 +138,7 @@ async function storeRejection<Tx>(
   options: AttemptOptions,
 ): Promise<AttemptResult> {
   const record = recordOf(engine, attempt, 'rejected', value.rejection, options)
+  if (!(await opened.untouched())) throw endedByWork()
   await opened.rollback()
   const second = await engine.store.operations.open(attempt, {
     gated: true,

@@ -7,28 +7,35 @@
  */
 
 import { OnceError } from '../shared/errors.ts'
-import type { OperationRecord } from '../store/operation.ts'
+import type { Attempt, OperationRecord } from '../store/operation.ts'
 
 /** Most callers of this process that wait for operations in progress. */
 export const WAITERS_MAX = 10_000
 
+export interface Running {
+  /** Resolves with the record it stored or met; never rejects. */
+  readonly ended: Promise<OperationRecord | undefined>
+  /** Fingerprint of what it works on. */
+  readonly payload: Uint8Array
+}
+
 export class InFlight {
-  readonly #running: Map<string, Promise<OperationRecord | undefined>> = new Map()
+  readonly #running: Map<string, Running> = new Map()
   #waiters = 0
 
-  /** The running first attempt of this process, if any: resolves with the record it stored or met, never rejects. */
-  get(id: string): Promise<OperationRecord | undefined> | undefined {
+  /** The running first attempt of this process, if any. */
+  get(id: string): Running | undefined {
     return this.#running.get(id)
   }
 
   /** Registers this caller as the first, unless there is one already; returns how to report its end. */
-  enter(id: string): ((record: OperationRecord | undefined) => void) | undefined {
+  enter({ id, fingerprint }: Attempt): ((record: OperationRecord | undefined) => void) | undefined {
     if (this.#running.has(id)) return undefined
     let report: (record: OperationRecord | undefined) => void = () => {}
     const ended = new Promise<OperationRecord | undefined>((resolve) => {
       report = resolve
     })
-    this.#running.set(id, ended)
+    this.#running.set(id, { ended, payload: fingerprint.value })
     return (record) => {
       this.#running.delete(id)
       report(record)

@@ -72,10 +72,14 @@ function fingerprintOf(operation: Operation): Fingerprint {
     return fingerprint(operation.payload)
   }
   if (operation.payload !== undefined) throw new TypeError('give payload or fingerprint, not both')
-  if (!(given.value instanceof Uint8Array) || given.value.byteLength !== 32) {
+  if (typeof given !== 'object' || given === null || !isFingerprint(given)) {
     throw new TypeError('operation.fingerprint must come from fingerprint() or requestFingerprint()')
   }
   return given
+}
+
+function isFingerprint({ value, mode }: Fingerprint): boolean {
+  return value instanceof Uint8Array && value.byteLength === 32 && ['canonical', 'raw', 'parsed'].includes(mode)
 }
 
 /** The record that this attempt would leave behind. */

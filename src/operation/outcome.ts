@@ -25,12 +25,10 @@ export const OUTCOME_DEPTH_MAX = 128
  */
 export function encodeOutcome(value: unknown, bytesMax: number = OUTCOME_BYTES_MAX): string | null {
   if (value === undefined) return null
-  check(value, '', 0, [])
+  check(value, '', 0, [], { bytesLeft: bytesMax, bytesMax })
   const text = JSON.stringify(value)
   const bytes = Buffer.byteLength(text)
-  if (bytes > bytesMax) {
-    throw new OnceError('OUTCOME_TOO_LARGE', `the outcome has ${bytes} bytes, more than ${bytesMax} (outcomeBytesMax)`)
-  }
+  if (bytes > bytesMax) tooLarge(bytesMax)
   return text
 }
 
@@ -54,35 +52,56 @@ export function decodeOutcome(record: Pick<OperationRecord, 'outcome' | 'outcome
   }
 }
 
-function check(value: unknown, path: string, depth: number, above: readonly object[]): void {
+/** What is left of the limit: a shared part is walked each time it appears, so the walk itself needs a bound. */
+interface Budget {
+  bytesLeft: number
+  readonly bytesMax: number
+}
+
+function spend(budget: Budget, bytes: number): void {
+  budget.bytesLeft -= bytes
+  if (budget.bytesLeft < 0) tooLarge(budget.bytesMax)
+}
+
+function check(value: unknown, path: string, depth: number, above: readonly object[], budget: Budget): void {
+  spend(budget, typeof value === 'string' ? value.length + 2 : 1)
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return
   if (typeof value === 'number') {
     if (!Number.isFinite(value)) refuse(path, String(value))
     return
   }
-  if (typeof value === 'object') return checkObject(value, path, depth, above)
+  if (typeof value === 'object') return checkObject(value, path, depth, above, budget)
   refuse(path, value === undefined ? 'undefined' : `a ${typeof value}`)
 }
 
-function checkObject(value: object, path: string, depth: number, above: readonly object[]): void {
+function checkObject(value: object, path: string, depth: number, above: readonly object[], budget: Budget): void {
   if (depth >= OUTCOME_DEPTH_MAX) refuse(path, `nesting deeper than ${OUTCOME_DEPTH_MAX}`)
   if (above.includes(value)) refuse(path, 'a cycle')
   const inside = [...above, value]
+  if (Object.getOwnPropertySymbols(value).length > 0) refuse(path, 'a symbol as member name')
+  const prototype: unknown = Object.getPrototypeOf(value)
   if (Array.isArray(value)) {
-    for (let index = 0; index < value.length; index++) check(value[index], `${path}[${index}]`, depth + 1, inside)
+    if (prototype !== Array.prototype) refuse(path, `a ${className(value)}`)
+    // A gap is not undefined: JSON makes both null.
+    for (let index = 0; index < value.length; index++)
+      check(value[index], `${path}[${index}]`, depth + 1, inside, budget)
+    if (Object.keys(value).length > value.length || 'toJSON' in value) refuse(path, 'a list with members besides its items')
     return
   }
-  const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype !== Object.prototype && prototype !== null) refuse(path, `a ${className(value)}`)
   if (typeof (value as { toJSON?: unknown }).toJSON === 'function') refuse(path, 'an object with toJSON')
   for (const name of Object.keys(value)) {
-    check((value as Record<string, unknown>)[name], `${path}.${name.slice(0, 64)}`, depth + 1, inside)
+    spend(budget, name.length + 3)
+    check((value as Record<string, unknown>)[name], `${path}.${name.slice(0, 64)}`, depth + 1, inside, budget)
   }
-  if (Object.getOwnPropertySymbols(value).length > 0) refuse(path, 'a symbol as member name')
 }
 
 function className(value: object): string {
   return Buffer.isBuffer(value) ? 'Buffer' : (value.constructor?.name ?? 'class instance')
+}
+
+function tooLarge(bytesMax: number): never {
+  throw new OnceError('OUTCOME_TOO_LARGE', `the outcome has more than ${bytesMax} bytes (outcomeBytesMax)`)
 }
 
 function refuse(path: string, what: string): never {

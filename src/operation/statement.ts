@@ -46,25 +46,31 @@ export async function runStatement<Tx, Row>(
   const { operations } = engine.store
   const tokens = new Set<string>()
   let unresolved = false
+  const failed = (error: unknown): never => {
+    throw unresolved ? commitUnresolved(error) : error
+  }
   for (let tries = 1; tries <= attemptsMax; tries++) {
     const attempt = tries === 1 ? first : { ...first, token: randomUUID() }
     tokens.add(attempt.token)
     const record = newRecord(attempt, 'succeeded', null, { secrets, retentionMs, bytesMax })
-    const result = await operations.statement(record, statement, bytesMax)
+    const result = await operations.statement(record, statement, bytesMax).catch(failed)
     if (result.kind === 'stored') {
       return outcomeOf<Row[], never>({ ...record, outcome: result.outcome }, first.fingerprint, secrets, false)
     }
     unresolved ||= result.kind === 'unresolved'
     // A lost answer needs no lock: the next try meets the record at the constraint, or is the one that is stored.
-    const found = await operations.lookup(first.id)
+    const found = await operations.lookup(first.id).catch((error: unknown) => (unresolved ? undefined : failed(error)))
     if (found !== undefined) {
       return outcomeOf<Row[], never>(found, first.fingerprint, secrets, !tokens.has(found.token))
     }
-    if (result.kind === 'failed') throw result.error
+    if (result.kind === 'failed') failed(result.error)
     await pause(backoffMs(tries, RETRY))
   }
-  if (unresolved) {
-    throw new OnceError('COMMIT_UNRESOLVED', 'the answer to the statement was lost and could not be decided in time')
-  }
+  if (unresolved) throw commitUnresolved(undefined)
   throw new OnceError('OPERATION_IN_PROGRESS', `the statement met another attempt ${attemptsMax} times`)
+}
+
+function commitUnresolved(cause: unknown): OnceError {
+  const message = 'the answer to the statement was lost and could not be decided in time'
+  return new OnceError('COMMIT_UNRESOLVED', message, { cause })
 }

@@ -10,7 +10,7 @@
 import { randomUUID } from 'node:crypto'
 import { performance } from 'node:perf_hooks'
 import { OnceError } from '../shared/errors.ts'
-import { choiceOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { booleanOption, choiceOption, integerOption, refuseUnknownOptions, signalOption } from '../shared/options.ts'
 import { backoffMs, bounded, pause } from '../shared/waiting.ts'
 import type { Attempt, Isolation, OperationRecord } from '../store/operation.ts'
 import { type AttemptOptions, type AttemptResult, runAttempt, type WorkContext } from './attempt.ts'
@@ -88,6 +88,10 @@ class Transaction<Tx, W> {
   readonly #first: Attempt
   readonly #work: (context: WorkContext<Tx>) => W
   readonly #settings: Settings
+  /** Tokens of this call's attempts: a record with one of them is this call's own work. */
+  readonly #tokens: Set<string> = new Set()
+  /** A COMMIT of this call may have taken place, and nothing has decided it yet. */
+  #undecidedCommit = false
   #tries = 0
   #otherPayloads = 0
   #waitUntil = 0
@@ -102,15 +106,16 @@ class Transaction<Tx, W> {
 
   async run(): Promise<Found> {
     const { inFlight } = this.#engine
-    if (this.#settings.whenInProgress === 'reject') {
-      const leave = inFlight.enter(this.#first.id)
-      return await this.#reporting(leave)
-    }
+    if (this.#settings.whenInProgress === 'reject') return await this.#reporting(inFlight.enter(this.#first))
     this.#waitUntil = performance.now() + this.#settings.waitMs
     for (;;) {
-      const leave = inFlight.enter(this.#first.id)
-      if (leave !== undefined) return await this.#reporting(leave)
-      const record = await this.#waitInProcess()
+      const leave = inFlight.enter(this.#first)
+      const running = leave === undefined ? inFlight.get(this.#first.id) : undefined
+      // Another payload is not waited for: the store tells at once that the key is taken (SC10).
+      if (running === undefined || !sameBytes(running.payload, this.#first.fingerprint.value)) {
+        return await this.#reporting(leave)
+      }
+      const record = await this.#waitInProcess(running.ended)
       if (record !== undefined) return { record, replayed: true }
     }
   }
@@ -121,6 +126,9 @@ class Transaction<Tx, W> {
     try {
       found = await this.#untilFound()
       return found
+    } catch (error) {
+      // Whatever came afterwards, the caller must not take it for a failure of what may be committed.
+      throw this.#undecidedCommit ? unresolved(error) : error
     } finally {
       leave?.(found?.record)
     }
@@ -128,7 +136,8 @@ class Transaction<Tx, W> {
 
   async #untilFound(): Promise<Found> {
     for (let turn = 0; turn - this.#polls < TURNS_MAX; turn++) {
-      const attempt = this.#tries === 0 ? this.#first : { ...this.#first, token: randomUUID() }
+      const attempt = this.#tokens.size === 0 ? this.#first : { ...this.#first, token: randomUUID() }
+      this.#tokens.add(attempt.token)
       const result = await runAttempt(this.#engine, attempt, this.#work, {
         ...this.#settings,
         // After a conflict the gate clears an expired row; after a wait no user code runs before the verdict.
@@ -164,12 +173,10 @@ class Transaction<Tx, W> {
 
   async #lookup(): Promise<Found | undefined> {
     const record = await this.#engine.store.operations.lookup(this.#first.id)
-    return record === undefined ? undefined : { record, replayed: true }
+    return record === undefined ? undefined : { record, replayed: !this.#tokens.has(record.token) }
   }
 
-  async #waitInProcess(): Promise<OperationRecord | undefined> {
-    const running = this.#engine.inFlight.get(this.#first.id)
-    if (running === undefined) return undefined
+  async #waitInProcess(running: Promise<OperationRecord | undefined>): Promise<OperationRecord | undefined> {
     const left = this.#waitUntil - performance.now()
     if (left <= 0 || this.#settings.signal?.aborted === true) throw inProgress()
     const done = this.#engine.inFlight.wait()
@@ -208,7 +215,8 @@ class Transaction<Tx, W> {
     this.#tries += 1
     const lost = this.#engine.store.operations.failureOf(cause) === 'connectionLost'
     if (this.#tries >= this.#settings.attemptsMax) {
-      raise(lost || cause === undefined ? storeUnavailable(cause) : cause)
+      if (cause === undefined) throw new OnceError('STORE_UNAVAILABLE', `rolled back by conflicts ${this.#tries} times`)
+      raise(lost ? storeUnavailable(cause) : cause)
     }
     if (lost && this.#settings.gated) {
       // Our own old transaction may still hold the locks: wait until it is over.
@@ -223,7 +231,7 @@ class Transaction<Tx, W> {
   /** The answer to COMMIT was lost. */
   async #undecided(attempt: Attempt, record: OperationRecord): Promise<Found | undefined> {
     this.#tries += 1
-    if (!this.#settings.gated) return await this.#undecidedUngated(attempt)
+    if (!this.#settings.gated) return await this.#undecidedUngated()
     switch (await this.#engine.store.operations.verifyCommit(attempt, VERIFY_MS)) {
       case 'committed':
         return { record, replayed: false }
@@ -241,9 +249,10 @@ class Transaction<Tx, W> {
    * Without the gate no lock tells when the old transaction is over, and none is needed: a fresh try either meets
    * its record at the constraint or makes the late COMMIT fail there.
    */
-  async #undecidedUngated(attempt: Attempt): Promise<Found | undefined> {
+  async #undecidedUngated(): Promise<Found | undefined> {
+    this.#undecidedCommit = true
     const found = await this.#lookup().catch(() => undefined)
-    if (found !== undefined) return { record: found.record, replayed: found.record.token !== attempt.token }
+    if (found !== undefined) return found
     if (this.#tries >= this.#settings.attemptsMax) throw unresolved()
     await pause(backoffMs(this.#tries, RETRY))
     return undefined
@@ -268,7 +277,7 @@ function readOptions(options: TransactionOptions): Settings {
   return {
     whenInProgress: choiceOption('whenInProgress', options.whenInProgress, ['reject', 'wait'], 'reject'),
     waitMs: integerOption('waitMs', options.waitMs, { min: 1, max: 300_000, default: 10_000 }),
-    gated: options.optimistic !== true,
+    gated: !booleanOption('optimistic', options.optimistic, false),
     eager: false,
     isolation,
     timeoutMs: integerOption('timeoutMs', options.timeoutMs, { min: 100, max: 3_600_000, default: 30_000 }),
@@ -278,7 +287,7 @@ function readOptions(options: TransactionOptions): Settings {
       max: RETENTION_MAX_MS,
       default: RETENTION_DEFAULT_MS,
     }),
-    signal: options.signal,
+    signal: signalOption('signal', options.signal),
   }
 }
 
@@ -295,8 +304,13 @@ function inProgress(): OnceError {
   return new OnceError('OPERATION_IN_PROGRESS', 'another attempt of this operation is running')
 }
 
-function unresolved(): OnceError {
-  return new OnceError('COMMIT_UNRESOLVED', 'the answer to COMMIT was lost and could not be decided in time')
+function unresolved(cause?: unknown): OnceError {
+  if (cause instanceof OnceError && cause.code === 'COMMIT_UNRESOLVED') return cause
+  return new OnceError('COMMIT_UNRESOLVED', 'the answer to COMMIT was lost and could not be decided in time', { cause })
+}
+
+function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  return Buffer.compare(a, b) === 0
 }
 
 function storeUnavailable(cause: unknown): OnceError {

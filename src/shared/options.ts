@@ -6,6 +6,9 @@
 
 /** Refuses members that are not in `known`, so that a misspelt option is never ignored silently. */
 export function refuseUnknownOptions(where: string, options: object, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(`${where} takes an object of options, got ${describe(options)}`)
+  }
   for (const name of Object.keys(options)) {
     if (!known.includes(name)) {
       throw new TypeError(`${where}: unknown option "${name.slice(0, 64)}"; known: ${known.join(', ')}`)
@@ -35,6 +38,21 @@ export function choiceOption<T extends string>(
 ): T {
   if (value === undefined) return byDefault
   if (!choices.includes(value)) throw new TypeError(`${where} takes ${choices.join(' | ')}, got ${describe(value)}`)
+  return value
+}
+
+/** true or false, or the default when the option is absent. */
+export function booleanOption(where: string, value: boolean | undefined, byDefault: boolean): boolean {
+  if (value === undefined) return byDefault
+  if (typeof value !== 'boolean') throw new TypeError(`${where} takes true or false, got ${describe(value)}`)
+  return value
+}
+
+/** An AbortSignal, when there is one. */
+export function signalOption(where: string, value: AbortSignal | undefined): AbortSignal | undefined {
+  if (value !== undefined && !(value instanceof AbortSignal)) {
+    throw new TypeError(`${where} takes an AbortSignal, got ${describe(value)}`)
+  }
   return value
 }
 

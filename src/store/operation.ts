@@ -88,8 +88,13 @@ export interface OpenOperation<Tx> {
    * Throws when the store refused for certain (rolled back) for another reason than a race.
    */
   finish(record: NewRecord, outbox: readonly OutboxRow[]): Promise<FinishResult | Exclude<Verdict, 'claimed'>>
-  /** Ends the transaction without a trace; never throws, and gives the connection back or destroys it. */
-  rollback(): Promise<void>
+  /** Whether the transaction is still the one that was opened: false when the work has ended it itself. */
+  untouched(): Promise<boolean>
+  /**
+   * Ends the transaction without a trace; never throws, and gives the connection back or destroys it. `lost`: the
+   * connection was gone, so the store rolls back by itself, maybe later.
+   */
+  rollback(): Promise<'rolledBack' | 'lost'>
   /** Cuts the connection at once (time-out): the store rolls back by itself. */
   abort(reason: Error): void
 }
@@ -102,8 +107,8 @@ export interface InnerClaim {
 }
 
 /**
- * What an error thrown by a work means for the attempt: `retry` = serialization failure or deadlock,
- * `connectionLost` = the transaction is gone (before COMMIT was sent), `other` = the work's own error.
+ * What an error thrown by a work looks like: `retry` = serialization failure or deadlock, `connectionLost` = some
+ * connection was lost (ours, when `rollback` says so too), `other` = the work's own error.
  */
 export type WorkFailure = 'retry' | 'connectionLost' | 'other'
 

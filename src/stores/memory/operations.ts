@@ -198,9 +198,14 @@ class MemoryOpenOperation implements OpenOperation<MemoryTx> {
     return 'stored'
   }
 
-  async rollback(): Promise<void> {
+  async untouched(): Promise<boolean> {
+    return !this.#transaction.ended
+  }
+
+  async rollback(): Promise<'rolledBack'> {
     this.#transaction.rollback()
     this.#store.release(this.#attempt)
+    return 'rolledBack'
   }
 
   abort(): void {

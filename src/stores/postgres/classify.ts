@@ -38,6 +38,8 @@ const BY_STATE: Readonly<Record<string, ErrorKind>> = {
   EO002: 'gate',
   EO003: 'gate',
   EO004: 'gate',
+  // BEGIN did not run and the session is ended.
+  EO007: 'connection',
   EO005: 'replica',
   '25006': 'replica',
   '42P01': 'schema',
@@ -60,9 +62,10 @@ export function sqlState(error: unknown): string | undefined {
   return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && 'severity' in error ? code : undefined
 }
 
-/** Which constraint a unique violation names. */
-export function violatedConstraint(error: unknown): string | undefined {
+/** Which constraint in our schema a violation names: the application may have one of the same name. */
+export function violatedConstraint(error: unknown, schema: string): string | undefined {
   if (typeof error !== 'object' || error === null || !('constraint' in error)) return undefined
+  if (!('schema' in error) || error.schema !== schema) return undefined
   return typeof error.constraint === 'string' ? error.constraint : undefined
 }
 

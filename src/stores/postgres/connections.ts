@@ -56,6 +56,7 @@ export class Connections<C extends PgClient> {
   /** Gives the client back; with `broken` it is destroyed, so that nobody inherits its state (B105). */
   release(client: C, broken?: Error): void {
     try {
+      if (broken !== undefined) cutSocket(client)
       client.release(broken)
     } finally {
       this.#leave()
@@ -63,8 +64,8 @@ export class Connections<C extends PgClient> {
   }
 
   /**
-   * Runs `work` on a client and gives it back. After `boundMs` without an end the client is destroyed, which makes
-   * the pending statement fail; so does any error that leaves the client's state uncertain.
+   * Runs `work` on a client and gives it back. After `boundMs` without an end the client is destroyed and the call
+   * fails; any error that leaves the client's state uncertain destroys it too.
    *
    * @param transactional - `work` opens a transaction: any error destroys the client.
    */
@@ -77,9 +78,16 @@ export class Connections<C extends PgClient> {
       clearTimeout(timer)
       this.release(client, broken)
     }
-    const timer = setTimeout(() => give(new Error(`no answer within ${boundMs} ms`)), boundMs)
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        const error = new Error(`no answer within ${boundMs} ms`)
+        give(error)
+        reject(error)
+      }, boundMs)
+    })
     try {
-      const result = await work(client)
+      const result = await Promise.race([work(client), late])
       give()
       return result
     } catch (error) {
@@ -154,6 +162,21 @@ export class Connections<C extends PgClient> {
     }
     this.#held -= 1
   }
+}
+
+/**
+ * A client whose answers are awaited ends politely only after they have come (node-postgres in pipeline mode), which
+ * may be never, and the server would keep its transaction and our locks as long. So the socket goes first.
+ */
+function cutSocket(client: object): void {
+  const connection = memberOf(client, 'connection')
+  const stream = memberOf(connection, 'stream')
+  const destroy = memberOf(stream, 'destroy')
+  if (typeof destroy === 'function') Reflect.apply(destroy, stream, [])
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? (Reflect.get(value, name) as unknown) : undefined
 }
 
 const listening = new WeakSet<object>()

@@ -55,6 +55,8 @@ export class GatedTransaction<C extends PgClient> {
   readonly #settings: GatedSettings
   readonly #pipelined: boolean
   #phase: Phase = 'unsent'
+  /** The connection ended otherwise than by giving it back in order. */
+  #lost = false
   /** Set once BEGIN and the gate were sent. */
   #gate: Promise<PgResult> | undefined
   #decided: 'no' | 'passed' | 'failed' = 'no'
@@ -77,7 +79,7 @@ export class GatedTransaction<C extends PgClient> {
   begin(): Promise<PgResult> {
     if (this.#gate === undefined) {
       this.#phase = 'open'
-      this.#gate = this.#sendOpening()
+      this.#gate = this.#inTime(this.#sendOpening())
       this.#gate.then(
         () => {
           this.#decided = 'passed'
@@ -94,7 +96,7 @@ export class GatedTransaction<C extends PgClient> {
   query(statement: PgStatement): Promise<PgResult> {
     const gate = this.begin()
     const send = () => this.#client.query(this.#prepared(statement))
-    return this.#pipelined ? send() : gate.then(send)
+    return this.#inTime(this.#pipelined ? send() : gate.then(send))
   }
 
   /**
@@ -129,23 +131,27 @@ export class GatedTransaction<C extends PgClient> {
     return { kind: 'rolledBack', error: undefined }
   }
 
-  /**
-   * Ends without a trace. `lost` = ROLLBACK was not answered: the connection is gone, and the server rolls back by
-   * itself. Never throws.
-   */
+  /** Ends without a trace. Never throws. `lost`: the connection did not answer, or had been cut. */
   async rollback(): Promise<'rolledBack' | 'lost'> {
-    if (this.#phase === 'ended') return 'rolledBack'
-    const open = this.#phase === 'open'
-    this.#phase = 'ended'
-    if (!open) {
+    if (this.#phase === 'open') {
+      this.#phase = 'ended'
+      // A refused gate is answered too; only an answer that never comes has to be waited out.
+      if (!this.#pipelined) await answered(this.begin(), this.#settings.answerTimeoutMs)
+      await this.#rollBack()
+    } else if (this.#phase === 'unsent') {
+      this.#phase = 'ended'
       this.#release()
-      return 'rolledBack'
     }
-    if (!this.#pipelined) await this.#gate?.catch(() => {})
-    const answer = await answered(this.#client.query({ text: 'rollback' }), this.#settings.answerTimeoutMs)
-    const ended = answer.kind === 'done'
-    this.#release(ended ? undefined : new Error('ROLLBACK was not answered'))
-    return ended ? 'rolledBack' : 'lost'
+    return this.#lost ? 'lost' : 'rolledBack'
+  }
+
+  /** Whether the work has left the transaction as it was opened. A failed one is: it can only be rolled back. */
+  async untouched(): Promise<boolean> {
+    if (this.#gate === undefined) return true
+    const opened = await this.#gate
+    const text = 'select pg_catalog.pg_current_xact_id_if_assigned()::text as xid'
+    const answer = await answered(this.query({ text }), this.#settings.answerTimeoutMs)
+    return answer.kind !== 'done' || answer.value.rows[0]?.['xid'] === opened.rows[0]?.['xid']
   }
 
   /** Cuts the connection; the server rolls back. */
@@ -155,8 +161,24 @@ export class GatedTransaction<C extends PgClient> {
     this.#release(reason)
   }
 
+  /** One of our own answers, in time; a connection that does not answer is cut. */
+  async #inTime<T>(answer: Promise<T>): Promise<T> {
+    const ended = await answered(answer, this.#settings.answerTimeoutMs)
+    if (ended.kind === 'done') return ended.value
+    if (ended.kind === 'failed') throw ended.error
+    const error = new Error(`no answer within ${this.#settings.answerTimeoutMs} ms`)
+    this.abort(error)
+    throw error
+  }
+
   #release(broken?: Error): void {
+    this.#lost = broken !== undefined
     this.#connections.release(this.#client, broken)
+  }
+
+  async #rollBack(): Promise<void> {
+    const answer = await answered(this.#client.query({ text: 'rollback' }), this.#settings.answerTimeoutMs)
+    this.#release(answer.kind === 'done' ? undefined : new Error('ROLLBACK was not answered'))
   }
 
   #commitFailed(error: unknown): Promise<CommitResult> | CommitResult {
@@ -167,11 +189,13 @@ export class GatedTransaction<C extends PgClient> {
     return this.#afterRefusedCommit(error)
   }
 
-  /** An ERROR answer: COMMIT behind it has ended the transaction when pipelined; a string stopped before it. */
+  /**
+   * An ERROR answer: COMMIT behind it has ended the transaction when pipelined; a string stopped before it. The session
+   * must live on, or it was no ERROR: severities are told in the language of the server.
+   */
   async #afterRefusedCommit(error: unknown): Promise<CommitResult> {
-    const answer = await answered(this.#client.query({ text: 'rollback' }), this.#settings.answerTimeoutMs)
-    this.#release(answer.kind === 'done' ? undefined : new Error('ROLLBACK was not answered'))
-    return { kind: 'rolledBack', error }
+    await this.#rollBack()
+    return { kind: this.#lost ? 'unknown' : 'rolledBack', error }
   }
 
   #sendOpening(): Promise<PgResult> {

@@ -5,7 +5,7 @@
  */
 
 import { identifier, quoted, SCHEMA_DEFAULT } from '../../shared/identifier.ts'
-import { integerOption, refuseUnknownOptions } from '../../shared/options.ts'
+import { booleanOption, integerOption, refuseUnknownOptions } from '../../shared/options.ts'
 import type { Store } from '../../store/store.ts'
 import { Connections } from './connections.ts'
 import type { ClientOf, PgClient, PgPool } from './handle.ts'
@@ -62,7 +62,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
       max: 300_000,
       default: 10_000,
     }),
-    prepare: options.preparedStatements !== false,
+    prepare: booleanOption('preparedStatements', options.preparedStatements, true),
   }
   keepProcessAlive(pool)
   const connections = new Connections<ClientOf<P> & PgClient>(pool, {

@@ -62,7 +62,9 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
   async open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<C>> {
     const client = await this.#connections.acquire()
     const gate = options.gated ? this.#sql.gate(attempt, options.idleTimeoutMs) : this.#sql.open(options.idleTimeoutMs)
-    const begin = options.isolation === undefined ? 'begin' : `begin isolation level ${options.isolation}`
+    // DEFERRABLE is what tells the gate that BEGIN has run (sql/postgres/0001_operation.sql).
+    const begin =
+      options.isolation === undefined ? 'begin deferrable' : `begin isolation level ${options.isolation}, deferrable`
     const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
     return new PostgresOpenOperation(transaction, this.#sql, this.#settings)
   }
@@ -86,7 +88,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
           const { rows } = await client.query(this.#sql.single(record, user, outcomeBytesMax))
           return { kind: 'stored', outcome: String(rows[0]?.['outcome']) }
         } catch (error) {
-          if (!isOurConflict(error)) throw error
+          if (!isOurConflict(error, this.#settings)) throw error
           await client.query(this.#sql.removeExpired(record.id))
           return { kind: 'lost' }
         }
@@ -96,7 +98,9 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       if (error instanceof OnceError) throw error
       if (kind === 'connection') return { kind: 'unresolved' }
       if (kind === 'retry') return { kind: 'retry' }
-      return { kind: 'failed', error: toOnceError(error, 'running the statement') }
+      // A table that is missing may be one of the application's own.
+      const own = kind === 'schema' && !String(error).includes(this.#settings.schema.replaceAll('"', ''))
+      return { kind: 'failed', error: own ? error : toOnceError(error, 'running the statement') }
     }
   }
 
@@ -106,7 +110,12 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
 
   async addIn(tx: C, rows: readonly OutboxRow[]): Promise<void> {
     try {
-      await tx.query(outboxInsert(this.#settings.schema, rows))
+      // A ROLLBACK may lie in front of this in the driver's queue; then both statements would commit by themselves, each
+      // with an id of its own (B43).
+      const { rows: ids } = await tx.query({ text: 'select pg_catalog.pg_current_xact_id()::text as xid' })
+      const insert = outboxInsertIf(this.#settings.schema, rows, String(ids[0]?.['xid']))
+      if ((await tx.query(withoutName(insert))).rowCount === rows.length) return
+      throw new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle ended before the messages were added')
     } catch (error) {
       throw toOnceError(error, 'adding messages in your transaction')
     }
@@ -124,8 +133,8 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
 
   async lookupIn(tx: C, id: string): Promise<OperationRecord | undefined> {
     try {
-      const { rows } = await tx.query(this.#sql.lookup([id]))
-      return rows[0] === undefined ? undefined : toRecord(rows[0])
+      const { rows } = await tx.query(withoutName(this.#sql.lookup([id])))
+      return toRecords(rows)[0]
     } catch (error) {
       throw toOnceError(error, 'looking up an operation in your transaction')
     }
@@ -133,10 +142,10 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
 
   async succeedIn(tx: C, record: NewRecord, transactionId: string): Promise<'stored' | 'lost' | 'fenced'> {
     try {
-      const { rowCount } = await tx.query(this.#sql.recordIf(record, transactionId))
+      const { rowCount } = await tx.query(withoutName(this.#sql.recordIf(record, transactionId)))
       return rowCount === 1 ? 'stored' : 'fenced'
     } catch (error) {
-      if (isOurConflict(error)) return 'lost'
+      if (isOurConflict(error, this.#settings)) return 'lost'
       throw toOnceError(error, 'recording in your transaction')
     }
   }
@@ -151,7 +160,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       const { rows } = await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
         client.query(this.#settings.prepare ? statement : withoutName(statement)),
       )
-      return rows.map(toRecord)
+      return toRecords(rows)
     } catch (error) {
       if (classify(error) === 'statement' && this.#settings.prepare) {
         this.#settings.prepare = false
@@ -216,8 +225,12 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
     }
   }
 
-  async rollback(): Promise<void> {
-    await this.#transaction.rollback()
+  untouched(): Promise<boolean> {
+    return this.#transaction.untouched()
+  }
+
+  rollback(): Promise<'rolledBack' | 'lost'> {
+    return this.#transaction.rollback()
   }
 
   abort(reason: Error): void {
@@ -229,7 +242,7 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
 function refusedFinish(error: unknown, settings: PostgresSettings): FinishResult | Exclude<Verdict, 'claimed'> {
   const verdict = verdictOf(error)
   if (verdict !== undefined) return verdict
-  if (isOurConflict(error)) return 'lost'
+  if (isOurConflict(error, settings)) return 'lost'
   if (failureOf(error, settings) === 'retry') return 'retry'
   if (error === undefined || classify(error) === 'aborted') {
     throw new OnceError(
@@ -275,8 +288,11 @@ function verdictOf(error: unknown): Exclude<Verdict, 'claimed'> | undefined {
   return state === undefined ? undefined : VERDICTS[state]
 }
 
-function isOurConflict(error: unknown): boolean {
-  return classify(error) === 'conflict' && violatedConstraint(error) === OPERATION_CONSTRAINT
+function isOurConflict(error: unknown, settings: PostgresSettings): boolean {
+  return (
+    classify(error) === 'conflict' &&
+    violatedConstraint(error, settings.schema.replaceAll('"', '')) === OPERATION_CONSTRAINT
+  )
 }
 
 function transactionIdOf(gate: PgResult): string {
@@ -287,10 +303,15 @@ function withoutName(statement: PgStatement): PgStatement {
   return { text: statement.text, values: statement.values ?? [] }
 }
 
-function toRecord(row: Record<string, unknown>): OperationRecord {
-  if (row['standby'] === true) {
+/** One row without an id says that there is no record; a standby is refused whatever it has. */
+function toRecords(rows: readonly Record<string, unknown>[]): OperationRecord[] {
+  if (rows[0]?.['standby'] !== false) {
     throw new OnceError('REPLICA_REFUSED', 'looking up operations: the connection leads to a standby')
   }
+  return rows.filter((row) => row['id'] !== null).map(toRecord)
+}
+
+function toRecord(row: Record<string, unknown>): OperationRecord {
   const { id, token, state, scope, outcome } = row
   return {
     id: String(id),

@@ -42,9 +42,7 @@ export function operationStatements(schema: string): OperationStatements {
     },
     open: (idleTimeoutMs) => ({
       name: `${prefix}open`,
-      text:
-        `/* effectively-once:operation.open */ select pg_catalog.pg_current_xact_id()::text as xid, ` +
-        `pg_catalog.set_config('idle_in_transaction_session_timeout', $1::text, true)`,
+      text: `/* effectively-once:operation.open */ select ${schema}.open($1::text) as xid`,
       values: [String(idleTimeoutMs)],
     }),
     record: (r) => ({
@@ -62,9 +60,10 @@ export function operationStatements(schema: string): OperationStatements {
     lookup: (ids) => ({
       name: `${prefix}lookup`,
       text:
-        `/* effectively-once:operation.lookup */ select id, token, state, fingerprint_mode, fingerprint_key, ` +
-        `fingerprint, scope, outcome_version, outcome, pg_catalog.pg_is_in_recovery() as standby ` +
-        `from ${schema}.operation where id = any($1::uuid[]) and expires_at > pg_catalog.clock_timestamp()`,
+        `/* effectively-once:operation.lookup */ select o.id, o.token, o.state, o.fingerprint_mode, ` +
+        `o.fingerprint_key, o.fingerprint, o.scope, o.outcome_version, o.outcome, s.standby ` +
+        `from (select pg_catalog.pg_is_in_recovery() as standby) s left join ${schema}.operation o ` +
+        `on o.id = any($1::uuid[]) and o.expires_at > pg_catalog.clock_timestamp()`,
       values: [ids],
     }),
     token: (id) => ({
@@ -85,13 +84,11 @@ export function operationStatements(schema: string): OperationStatements {
     claim: (attempt) => {
       const locks = locksOf(attempt)
       return {
-        name: `${prefix}claim`,
         text: `/* effectively-once:operation.claim */ select ${schema}.claim($1::uuid, $2::bigint, $3::bigint) as answer`,
         values: [attempt.id, locks.payload, locks.key],
       }
     },
     removeExpired: (id) => ({
-      name: `${prefix}remove_expired`,
       text:
         `/* effectively-once:operation.remove_expired */ delete from ${schema}.operation ` +
         `where id = $1::uuid and expires_at <= pg_catalog.clock_timestamp()`,
@@ -123,6 +120,7 @@ export interface OperationStatements {
   record(record: NewRecord): PgStatement
   /** Writes the record while the transaction is still the one that was opened; otherwise no row. */
   recordIf(record: NewRecord, transactionId: string): PgStatement
+  /** Live records, each with `standby`; one row without an id when there is none. */
   lookup(ids: readonly string[]): PgStatement
   token(id: string): PgStatement
   /** Waits for both locks of the attempt: payload first, as every owner does. */
