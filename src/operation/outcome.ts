@@ -85,7 +85,8 @@ function checkObject(value: object, path: string, depth: number, above: readonly
     // A gap is not undefined: JSON makes both null.
     for (let index = 0; index < value.length; index++)
       check(value[index], `${path}[${index}]`, depth + 1, inside, budget)
-    if (Object.keys(value).length > value.length || 'toJSON' in value) refuse(path, 'a list with members besides its items')
+    if (Object.keys(value).length > value.length || 'toJSON' in value)
+      refuse(path, 'a list with members besides its items')
     return
   }
   if (prototype !== Object.prototype && prototype !== null) refuse(path, `a ${className(value)}`)
