@@ -51,7 +51,9 @@ export function encode(message: OutgoingMessage, limits: WireLimits): EncodedMes
     if (bytes > SHORT_BYTES_MAX) return { invalid: `${name} of ${bytes} bytes is over AMQP's ${SHORT_BYTES_MAX}` }
   }
   const headers: Record<string, unknown> = { ...message.headers, [CREATED_AT_HEADER]: message.createdAtMs }
+  // A header copied from a consumed message would lend this one another's order.
   if (message.orderingKey !== null) headers[ORDERING_KEY_HEADER] = message.orderingKey
+  else if (ORDERING_KEY_HEADER in headers) delete headers[ORDERING_KEY_HEADER]
   const fault = headersFault(headers, Math.min(HEADERS_BYTES_MAX, limits.frameBytesMax - PROPERTIES_BYTES))
   if (fault !== undefined) return { invalid: fault }
   return {

@@ -1,133 +1,30 @@
 /**
- * RabbitMQ in bad weather: a node of our own that is killed, blocked, cut off and rearranged while we use it.
+ * RabbitMQ publisher in bad weather: a node of our own that is killed, blocked, cut off and rearranged meanwhile.
  */
 import amqp from 'amqplib'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import type { ConnectionState, Delivery, OutgoingMessage, Publisher, PublishResult } from '../../src/broker/contract.ts'
-import {
-  type AmqpConnection,
-  quorumQueue,
-  rabbitmq,
-  rabbitmqQueue,
-  type Topology,
-  topicExchange,
-} from '../../src/brokers/rabbitmq/index.ts'
-import { type RabbitService, startRabbit } from '../../src/testing/services/rabbitmq.ts'
-import { type TcpProxy, tcpProxy } from '../../src/testing/services/tcp-proxy.ts'
+import { describe, expect, test } from 'vitest'
+import type { ConnectionState, Delivery, OutgoingMessage } from '../../src/broker/contract.ts'
+import { rabbitmq, rabbitmqQueue } from '../../src/brokers/rabbitmq/index.ts'
 import { canStartNode, eventually, uniqueName } from '../rabbitmq.ts'
-
-const PAYLOAD_BYTES_MAX = 100_000
-const reconnect = { minMs: 20, maxMs: 200 }
-const within = (ms = 20_000) => AbortSignal.timeout(ms)
-
-let node: RabbitService
-let proxy: TcpProxy
-/** Connects through the proxy. */
-const connect = () => amqp.connect(proxy.through(node.url))
-const cleanups: (() => Promise<unknown>)[] = []
-
-interface World {
-  readonly exchange: string
-  readonly queue: string
-  readonly topology: Topology
-}
-
-function world(options: Parameters<typeof quorumQueue>[1] = {}): World {
-  const exchange = uniqueName('exchange')
-  const queue = uniqueName('queue')
-  const bindings = [{ exchange, pattern: 'known.#' }]
-  return { exchange, queue, topology: [topicExchange(exchange), quorumQueue(queue, { bindings, ...options })] }
-}
-
-function openPublisher(
-  { exchange, topology }: World,
-  options: { publishTimeoutMs?: number; connect?: () => Promise<AmqpConnection> } = {},
-): { publisher: Publisher; states: ConnectionState[] } {
-  const states: ConnectionState[] = []
-  const publisher = rabbitmq(options.connect ?? connect, { exchange, topology, reconnect }).openPublisher({
-    publishTimeoutMs: options.publishTimeoutMs ?? 5_000,
-    onState: (state) => void states.push(state),
-  })
-  cleanups.push(() => publisher.close())
-  return { publisher, states }
-}
-
-let numbers = 0
-function message(topic = 'known.topic', payload: string | Uint8Array = '{}'): OutgoingMessage {
-  numbers += 1
-  const id = `m${numbers}`
-  return { id, topic, payload, orderingKey: null, contentType: 'application/json', headers: {}, createdAtMs: numbers }
-}
-
-/** Publishes and collects each result; `settledTwice` must stay 0. */
-function send(publisher: Publisher, messages: readonly OutgoingMessage[]) {
-  const results: (PublishResult | undefined)[] = messages.map(() => undefined)
-  const counts = messages.map(() => 0)
-  const done = Promise.all(
-    messages.map(
-      (each, index) =>
-        new Promise<void>((resolve) => {
-          publisher.publish(each, (result) => {
-            results[index] = result
-            counts[index] = (counts[index] ?? 0) + 1
-            resolve()
-          })
-        }),
-    ),
-  )
-  return {
-    done,
-    kinds: () => results.map((result) => result?.kind),
-    results,
-    settledTwice: () => counts.filter((n) => n > 1).length,
-  }
-}
-
-/** Publishes as a relay does: what ended as disconnected is sent again, in order, until each has a result of its own. */
-async function sendUntilSettled(
-  publisher: Publisher,
-  messages: readonly OutgoingMessage[],
-): Promise<(string | undefined)[]> {
-  const final = new Map<string, string | undefined>()
-  const deadline = performance.now() + 30_000
-  while (final.size < messages.length && performance.now() < deadline) {
-    await publisher.ready(within())
-    const open = messages.filter(({ id }) => !final.has(id))
-    const sent = send(publisher, open)
-    await sent.done
-    for (const [index, kind] of sent.kinds().entries()) {
-      const each = open[index]
-      if (kind !== 'disconnected' && each !== undefined) final.set(each.id, kind)
-    }
-  }
-  return messages.map(({ id }) => final.get(id))
-}
-
-/** Takes everything out of a queue; the ids of what was in it. */
-async function drain(queue: string): Promise<string[]> {
-  const connection = await amqp.connect(node.url)
-  const channel = await connection.createChannel()
-  const { messageCount } = await channel.checkQueue(queue)
-  const ids: string[] = []
-  await channel.consume(queue, (got) => void ids.push(String(got?.properties.messageId)), { noAck: true })
-  await eventually(`${messageCount} messages of ${queue}`, () => ids.length >= messageCount)
-  await connection.close()
-  return ids
-}
+import {
+  cleanups,
+  connect,
+  drain,
+  message,
+  node,
+  openPublisher,
+  PAYLOAD_BYTES_MAX,
+  proxy,
+  reconnect,
+  send,
+  sendUntilSettled,
+  useOwnNode,
+  within,
+  world,
+} from './own-node.ts'
 
 describe.skipIf(!canStartNode)('RabbitMQ node of our own', () => {
-  beforeAll(async () => {
-    node = await startRabbit({ settings: { max_message_size: String(PAYLOAD_BYTES_MAX) } })
-    proxy = await tcpProxy({ target: { port: node.port } })
-  }, 120_000)
-  afterAll(async () => {
-    await proxy?.close()
-    await node?.stop()
-  })
-  afterEach(async () => {
-    await proxy.pass()
-    await Promise.all(cleanups.splice(0).map((close) => close()))
-  })
+  useOwnNode()
 
   test('B49 SC32 R29: SIGKILL of the node with 100 unconfirmed settles each once, and resent none is missing', async () => {
     const here = world()
@@ -425,136 +322,6 @@ describe.skipIf(!canStartNode)('RabbitMQ node of our own', () => {
     await sent.done
     expect(sent.kinds()).toEqual(['confirmed'])
   })
-
-  test("B69: the broker's ack limit closes the channel, the consumer subscribes again, and the state names the limit", async () => {
-    await node.ctl(
-      'eval',
-      'application:set_env(rabbit, consumer_timeout, 800), application:set_env(rabbit, channel_tick_interval, 200).',
-    )
-    try {
-      const here = world()
-      const { publisher } = openPublisher(here)
-      await publisher.ready(within())
-      const deliveries: Delivery[] = []
-      const lost: Delivery[] = []
-      const source = rabbitmqQueue(connect, here.queue, { topology: here.topology, reconnect })
-      const subscription = await source.subscribe(
-        {
-          prefetch: 5,
-          onDelivery: (delivery) => void deliveries.push(delivery),
-          onLost: (gone) => void lost.push(...gone),
-        },
-        within(),
-      )
-      cleanups.push(() => subscription.close())
-      const one = message()
-      await send(publisher, [one]).done
-      await eventually('the first delivery', () => deliveries.length === 1)
-      await eventually('it is lost and comes again', () => lost.length === 1 && deliveries.length === 2)
-      const [first, again] = deliveries
-      expect(lost).toEqual([first])
-      expect(again).toMatchObject({ messageId: one.id, redelivered: true, deliveryCount: 1 })
-      await eventually('open again', () => subscription.state.kind === 'open')
-      expect(subscription.state).toMatchObject({ warning: expect.stringContaining('800 ms') })
-      expect(subscription.ack(first === undefined ? [] : [first])).toBe(0)
-      expect(subscription.ack(again === undefined ? [] : [again])).toBe(1)
-    } finally {
-      await node.ctl(
-        'eval',
-        'application:set_env(rabbit, consumer_timeout, 1800000), application:set_env(rabbit, channel_tick_interval, 60000).',
-      )
-    }
-  })
-
-  test('R28: a queue that is deleted under its consumer is declared again and consumed', async () => {
-    const here = world()
-    const { publisher } = openPublisher(here)
-    await publisher.ready(within())
-    const deliveries: Delivery[] = []
-    const states: ConnectionState[] = []
-    const source = rabbitmqQueue(connect, here.queue, { topology: here.topology, reconnect })
-    const subscription = await source.subscribe(
-      {
-        prefetch: 5,
-        onDelivery: (delivery) => void deliveries.push(delivery),
-        onState: (state) => void states.push(state),
-      },
-      within(),
-    )
-    cleanups.push(() => subscription.close())
-    const admin = await amqp.connect(node.url)
-    const channel = await admin.createChannel()
-    await channel.deleteQueue(here.queue)
-    await eventually('the loss and the recovery', () => states.at(-1)?.kind === 'open' && states.length >= 3)
-    expect(states.some((state) => state.kind === 'closed' && state.reason.includes('cancelled'))).toBe(true)
-    await send(publisher, [message()]).done
-    await eventually('a delivery', () => deliveries.length === 1)
-    await admin.close()
-  })
-
-  test('a queue that is not there is told as the reason, and consumed once somebody declares it', async () => {
-    const queue = uniqueName('later')
-    const source = rabbitmqQueue(connect, queue, { reconnect })
-    await expect(source.subscribe({ prefetch: 1, onDelivery: () => {} }, AbortSignal.timeout(500))).rejects.toThrow()
-    const states: ConnectionState[] = []
-    const subscribing = source.subscribe(
-      { prefetch: 1, onDelivery: () => {}, onState: (state) => void states.push(state) },
-      within(),
-    )
-    await eventually('the reason', () =>
-      states.some((state) => state.kind === 'closed' && state.reason.includes('no queue')),
-    )
-    const admin = await amqp.connect(node.url)
-    await (await admin.createChannel()).assertQueue(queue, { durable: true })
-    const subscription = await subscribing
-    expect(subscription.state.kind).toBe('open')
-    await subscription.close()
-    await admin.close()
-  })
-
-  test('B76: a queue that exists without dead letters refuses our declaration, and the state says so', async () => {
-    const queue = uniqueName('bare')
-    const admin = await amqp.connect(node.url)
-    await (await admin.createChannel()).assertQueue(queue, { durable: true, arguments: { 'x-queue-type': 'quorum' } })
-    const source = rabbitmqQueue(connect, queue, { topology: [quorumQueue(queue)], reconnect })
-    const states: ConnectionState[] = []
-    await expect(
-      source.subscribe(
-        { prefetch: 1, onDelivery: () => {}, onState: (state) => void states.push(state) },
-        AbortSignal.timeout(1_000),
-      ),
-    ).rejects.toThrow()
-    expect(states.some((state) => state.kind === 'closed' && /inequivalent arg/.test(state.reason))).toBe(true)
-    await admin.close()
-  })
-
-  test('B76: a consumer that dies 25 times with prefetch 50 loses no message: the broker gives up into the dead letters', async () => {
-    const here = world({ deliveryLimit: 20 })
-    const { publisher } = openPublisher(here)
-    await publisher.ready(within())
-    const messages = Array.from({ length: 50 }, () => message())
-    await send(publisher, messages).done
-    const admin = await amqp.connect(node.url)
-    const look = await admin.createChannel()
-    for (let death = 0; death < 25; death += 1) {
-      const connection = await amqp.connect(node.url)
-      const channel = await connection.createChannel()
-      await channel.prefetch(50)
-      let seen = 0
-      await channel.consume(here.queue, () => {
-        seen += 1
-      })
-      const empty = async () => (await look.checkQueue(here.queue)).messageCount === 0
-      await eventually('deliveries, or all given up', async () => seen > 0 || empty())
-      await connection.close()
-    }
-    await admin.close()
-    const kept = new Set<string>()
-    await eventually('every message in the queue or its dead letters', async () => {
-      for (const id of [...(await drain(here.queue)), ...(await drain(`${here.queue}.dead`))]) kept.add(id)
-      return messages.every(({ id }) => kept.has(id))
-    })
-  }, 60_000)
 
   test('SC32: in one window some are confirmed, some returned, some refused, and the connection drops: none is taken for another', async () => {
     const here = world({ lengthMax: 1 })
