@@ -1,0 +1,36 @@
+/**
+ * Drivers: pg and amqplib are the user's, so they are looked up in the user's project when the demo runs.
+ *
+ * @module
+ */
+
+import type { AmqpConnection } from '../../brokers/rabbitmq/index.ts'
+import type { PgClient, PgPool, PgResult, PgStatement } from '../../stores/postgres/index.ts'
+
+interface DemoPool extends PgPool {
+  connect(): Promise<PgClient>
+  query(statement: PgStatement): Promise<PgResult>
+  end(): Promise<void>
+}
+
+export interface Drivers {
+  readonly pg: { readonly Pool: new (options: object) => DemoPool }
+  readonly amqp: { connect(url: string): Promise<AmqpConnection> } | undefined
+}
+
+/** Loads the drivers that are needed; a missing one is said with the command that installs it. */
+export async function loadDrivers(withAmqp: boolean): Promise<Drivers> {
+  return {
+    pg: await load<Drivers['pg']>('pg'),
+    amqp: withAmqp ? await load<NonNullable<Drivers['amqp']>>('amqplib') : undefined,
+  }
+}
+
+async function load<T>(name: string): Promise<T> {
+  try {
+    const module = (await import(name)) as { default: T }
+    return module.default
+  } catch (error) {
+    throw new Error(`the demo needs ${name}: npm install ${name}`, { cause: error })
+  }
+}
