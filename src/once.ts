@@ -14,6 +14,8 @@ import { OUTCOME_BYTES_MAX } from './operation/outcome.ts'
 import { runStatement, type StatementOptions } from './operation/statement.ts'
 import { type OutcomeOfWork, runTransaction, type TransactionOptions } from './operation/transaction.ts'
 import { type OutboxOptions, outboxLimits } from './outbox/message.ts'
+import { createRelay, type Relay } from './outbox/relay.ts'
+import type { RelayOptions } from './outbox/relay-options.ts'
 import { integerOption, refuseUnknownOptions } from './shared/options.ts'
 import type { MigrateOptions, MigrationReport } from './store/migration.ts'
 import type { UserStatement } from './store/operation.ts'
@@ -67,6 +69,12 @@ export interface Once<Tx> {
   ): Promise<Outcome<Row[]>>
   /** Claims, outcomes and messages inside a transaction that you already have. */
   in(tx: Tx): InTransaction
+  /**
+   * A relay that publishes what was committed through `outbox.add`. Any number may run; they share the lanes.
+   *
+   * @throws {TypeError} An unknown option or one out of its bounds.
+   */
+  relay(options: RelayOptions): Relay
   /** Wakes relays after you committed a transaction of your own that added messages; a hint, never needed. */
   wake(): void
   /** Creates or updates our tables; safe with several nodes at once. See `effectively-once migrate`. */
@@ -105,6 +113,7 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
     transaction: (operation, work, transactionOptions) => runTransaction(engine, operation, work, transactionOptions),
     statement: (operation, statement, statementOptions) => runStatement(engine, operation, statement, statementOptions),
     in: (tx) => inTransaction(engine, tx),
+    relay: (relayOptions) => createRelay({ ...relayOptions, store: store.outbox }),
     wake: () => store.outbox.bell.ring(),
     migrate: (migrateOptions) => store.migrate(migrateOptions),
     check: () => store.check(),

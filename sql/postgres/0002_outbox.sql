@@ -90,14 +90,15 @@ create table :schema.outbox_quarantine (
   -- invalid (the broker can never take it), undecodable (this row cannot be read), poison (it kills its relay).
   reason text not null,
   last_error text,
-  -- JSON: what happened before, for the person who looks.
-  history text not null default '[]',
+  -- JSON: what happened before (claims, attempts, errors), for the person who looks.
+  history text not null default '{}',
   -- Later rows of its key wait until it is redriven or discarded (stopKeyOnQuarantine).
   stops_key boolean not null default false,
   constraint outbox_quarantine_pkey primary key (lane, seq),
   constraint outbox_quarantine_reason check (reason in ('invalid', 'undecodable', 'poison'))
 );
 create index outbox_quarantine_id on :schema.outbox_quarantine (id);
+create index outbox_quarantine_age on :schema.outbox_quarantine (quarantined_at);
 create index outbox_quarantine_stops on :schema.outbox_quarantine (lane, ordering_key) where stops_key;
 
 -- Published messages, kept only when the relay is told to. No unique index: it is written in the hot path.

@@ -1,10 +1,11 @@
 /**
  * Store contract, outbox half: rows that exist only while they are not settled, and lanes with one owner each.
  *
- * Every method is one atomic step. Methods that change something for a lane compare owner, fence and a live lease in
- * the same statement and answer `lost` when another owner is there (or nobody); then nothing was changed. They also
- * renew the lease, so a busy owner needs no renewals of its own. Leases are counted by the database clock; a caller
- * keeps a local deadline from a monotonic clock that it started BEFORE calling. (I5, I6, I7, I8, I14)
+ * Every method is one atomic step. Methods that take a lease compare owner, fence and a live lease in the same
+ * statement and answer `lost` when another owner is there (or nobody); then nothing was changed. Answering `done` they
+ * have also renewed the lease and made durable whatever was read before, so a busy owner needs no steps of its own
+ * for either. Leases are counted by the database clock; a caller keeps a local deadline from a monotonic clock that
+ * it started BEFORE calling. (I5, I6, I7, I8, I14)
  *
  * A method may be called again when its answer was lost: settling, parking and moving twice is the same as once.
  *
@@ -95,12 +96,10 @@ export interface ReadResult {
   /** Lowest seq first. */
   readonly rows: readonly PendingRow[]
   /**
-   * false: rows may be visible before they are on disk (a writer with asynchronous commit), so they must not be
-   * published before `makeDurable(lease, position)`.
+   * false: a row may be visible before it is on disk (a writer with asynchronous commit). Nothing of this read may be
+   * published before a step with the lease, called after it, was answered `done`.
    */
   readonly durable: boolean
-  /** Position for `makeDurable`; opaque. */
-  readonly position: string
 }
 
 /** A message that was answered no, on its way to the parked rows. */
@@ -162,6 +161,8 @@ export interface QuarantinedView {
   readonly reason: QuarantineReason
   readonly lastError: string | null
   readonly stopsKey: boolean
+  /** JSON: claims, attempts and errors from before. */
+  readonly history: string
   readonly createdAtMs: number
   readonly quarantinedAtMs: number
 }
@@ -206,12 +207,9 @@ export interface OutboxStore {
 
   /**
    * Pending rows of a lane, always from the lowest seq, without those in flight. Never from a position: a lower seq
-   * may commit later (B37). At most `limit` rows and about `bytesMax` bytes of payload, at least one row.
+   * may commit later (B37). At most `limit` rows and `bytesMax` bytes of payload, but at least one row if there is one.
    */
   read(lane: number, inFlight: readonly number[], limit: number, bytesMax: number): Promise<ReadResult>
-
-  /** Makes everything up to `position` durable, or finds that it is. */
-  makeDurable(lease: LaneLease, leaseMs: number, position: string): Promise<LaneStep>
 
   /** Removes confirmed rows, or moves them to the history. `progress`: deaths are forgotten. */
   settle(
@@ -255,12 +253,11 @@ export interface OutboxStore {
     options: { readonly history: boolean; readonly progress: boolean; readonly limit: number },
   ): Promise<Released>
 
-  /** Moves rows that can never be sent to the quarantine, wherever they are, and lets their keys go on. */
-  quarantine(
-    lease: LaneLease,
-    leaseMs: number,
-    rows: readonly Quarantining[],
-  ): Promise<{ readonly kind: LaneStep; readonly next: readonly StoppedKey[] }>
+  /**
+   * Moves rows that can never be sent to the quarantine, wherever they are. Of rows parked behind them the lowest of
+   * each key is due at once, unless `stopsKey`. Deaths are forgotten when one of them is the `poison`.
+   */
+  quarantine(lease: LaneLease, leaseMs: number, rows: readonly Quarantining[]): Promise<Omit<Released, 'moved'>>
 
   /**
    * Counts that `seq` is about to be sent alone (SC38), once per ownership.
@@ -282,6 +279,9 @@ export interface OutboxStore {
    * @returns ids that were moved.
    */
   redrive(ids: readonly string[], act: OperatorAct): Promise<readonly string[]>
+
+  /** Deletes quarantined messages for good; rows stopped behind them go on. @returns ids that were deleted. */
+  discard(ids: readonly string[], act: OperatorAct): Promise<readonly string[]>
 
   /** Accepts that the rows now live in this database cluster (restore, upgrade). What was in flight may be sent again. */
   adoptCluster(act: OperatorAct): Promise<void>

@@ -12,7 +12,7 @@ import type { OutboxStore } from './outbox.ts'
 export interface Store<Tx> {
   readonly name: string
   readonly operations: OperationStore<Tx>
-  readonly outbox: Pick<OutboxStore, 'bell'>
+  readonly outbox: OutboxStore
   /** Creates or updates our tables. Safe with several nodes at once. */
   migrate(options?: MigrateOptions): Promise<MigrationReport>
   /**

@@ -4,7 +4,9 @@
  * @module
  */
 
+import { LocalBell } from '../../outbox/bell.ts'
 import type { MigrationReport } from '../../store/migration.ts'
+import type { OutboxStore } from '../../store/outbox.ts'
 import type { Store } from '../../store/store.ts'
 import { MemoryDatabase, type MemoryTx } from './database.ts'
 import { MemoryOperations } from './operations.ts'
@@ -34,7 +36,7 @@ export function memory(): MemoryStore {
     name: 'memory',
     database,
     operations,
-    outbox: { bell: { ring() {}, listen: () => ({ close: async () => {} }) } },
+    outbox: { bell: new LocalBell() } as unknown as OutboxStore,
     begin: () => operations.begin(),
     migrate: async () => nothingToMigrate,
     check: async () => {},

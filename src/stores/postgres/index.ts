@@ -11,6 +11,7 @@ import { Connections } from './connections.ts'
 import type { ClientOf, PgClient, PgPool } from './handle.ts'
 import { migrate } from './migrate.ts'
 import { PostgresOperations, type PostgresSettings } from './operations.ts'
+import { PostgresOutbox } from './outbox.ts'
 import { checkSchema } from './schema.ts'
 
 export type { ClientOf, PgClient, PgPool, PgResult, PgStatement } from './handle.ts'
@@ -81,7 +82,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
   return {
     name: 'postgres',
     operations: new PostgresOperations(connections, settings),
-    outbox: { bell: { ring() {}, listen: () => ({ close: async () => {} }) } },
+    outbox: new PostgresOutbox(pool, settings),
     migrate: (migrateOptions = {}) => migrate(pool, { ...migrateOptions, schema }),
     check: () => checkSchema(pool, { schema }),
   }
