@@ -3,6 +3,7 @@
  *
  * In src, a piece of SQL may be put together only from
  *   - text written in place, constants of the module (no caller's value can be in them) and constants made of such text,
+ *   - a function of the same file that only puts together text, when every call of it gets such text,
  *   - `schema` or `#schema`, by convention the name that went through `quoted()` of src/shared/identifier.ts,
  *   - calls of `quoted()`.
  * Everything else is bound as a parameter. Where that is impossible the line above says why: `// sql-built: reason`.
@@ -83,10 +84,12 @@ function isConcatenation(node: ts.Node): node is ts.BinaryExpression {
   return ts.isBinaryExpression(node) && node.operatorToken.kind === ts.SyntaxKind.PlusToken
 }
 
+/** The text as it is written, with `?` for what is put between; a label in front does not hide the first word. */
 function written(node: ts.Expression): string {
   return pieces(node)
     .map((piece) => (typeof piece === 'string' ? piece : '?'))
     .join('')
+    .replace(/^[\s?]+/, '')
 }
 
 function pieces(node: ts.Expression): readonly Piece[] {
@@ -119,18 +122,85 @@ function constantsOf(source: ts.SourceFile): Constants {
 function isSafe(piece: Piece, constants: Constants, depth = 0): boolean {
   if (typeof piece === 'string') return true
   if (depth > DEPTH_MAX) return false
+  const safe = (expression: ts.Expression): boolean => isSafe(expression, constants, depth + 1)
   if (ts.isNumericLiteral(piece)) return true
-  if (ts.isParenthesizedExpression(piece)) return isSafe(piece.expression, constants, depth + 1)
-  if (ts.isConditionalExpression(piece)) {
-    return [piece.whenTrue, piece.whenFalse].every((branch) => isSafe(branch, constants, depth + 1))
-  }
+  if (ts.isParenthesizedExpression(piece)) return safe(piece.expression)
+  if (ts.isConditionalExpression(piece)) return safe(piece.whenTrue) && safe(piece.whenFalse)
   if (ts.isIdentifier(piece)) {
     if (SAFE_NAMES.has(piece.text)) return true
-    const initializers = constants.get(piece.text)
-    return initializers?.every((made) => made === null || isSafe(made, constants, depth + 1)) === true
+    const given = argumentsFor(piece)
+    if (given !== undefined) return given.every(safe)
+    return constants.get(piece.text)?.every((made) => made === null || safe(made)) === true
   }
-  if (ts.isPropertyAccessExpression(piece)) return SAFE_NAMES.has(piece.name.text)
-  if (ts.isCallExpression(piece)) return ts.isIdentifier(piece.expression) && SAFE_CALLS.has(piece.expression.text)
+  if (ts.isPropertyAccessExpression(piece)) return SAFE_NAMES.has(piece.name.text) || piece.name.text === 'length'
+  if (ts.isCallExpression(piece)) {
+    if (!ts.isIdentifier(piece.expression)) return false
+    if (SAFE_CALLS.has(piece.expression.text)) return true
+    const body = macros(piece.getSourceFile()).get(piece.expression.text)?.body
+    return body !== undefined && piece.arguments.every(safe) && safe(body)
+  }
   const parts = pieces(piece)
   return (parts.length > 1 || typeof parts[0] === 'string') && parts.every((part) => isSafe(part, constants, depth + 1))
+}
+
+/** A function of a file that returns one expression and is only ever called, by name. */
+interface Macro {
+  readonly body: ts.Expression
+  readonly parameters: readonly string[]
+  readonly calls: readonly ts.CallExpression[]
+}
+
+const macrosByFile = new WeakMap<ts.SourceFile, ReadonlyMap<string, Macro>>()
+
+function macros(source: ts.SourceFile): ReadonlyMap<string, Macro> {
+  const known = macrosByFile.get(source)
+  if (known !== undefined) return known
+  const bodies = new Map<string, { body: ts.Expression; parameters: string[] }>()
+  const calls = new Map<string, ts.CallExpression[]>()
+  const otherUses = new Set<string>()
+  const visit = (node: ts.Node): void => {
+    if (ts.isVariableDeclaration(node) && ts.isIdentifier(node.name) && node.initializer !== undefined) {
+      const made = node.initializer
+      if (ts.isArrowFunction(made) && ts.isExpression(made.body)) {
+        const parameters = made.parameters.map(({ name }) => name.getText())
+        if (bodies.has(node.name.text)) otherUses.add(node.name.text)
+        bodies.set(node.name.text, { body: made.body, parameters })
+      }
+    } else if (ts.isCallExpression(node) && ts.isIdentifier(node.expression)) {
+      calls.set(node.expression.text, [...(calls.get(node.expression.text) ?? []), node])
+    } else if (ts.isIdentifier(node) && !isNameOf(node)) {
+      otherUses.add(node.text)
+    }
+    ts.forEachChild(node, visit)
+  }
+  visit(source)
+  const found = new Map(
+    [...bodies]
+      .filter(([name]) => !otherUses.has(name))
+      .map(([name, made]) => [name, { ...made, calls: calls.get(name) ?? [] }]),
+  )
+  macrosByFile.set(source, found)
+  return found
+}
+
+/** Whether an identifier is a declared name, the called function of a call, or a member name. */
+function isNameOf(node: ts.Identifier): boolean {
+  const { parent } = node
+  if (ts.isVariableDeclaration(parent) && parent.name === node) return true
+  if (ts.isCallExpression(parent) && parent.expression === node) return true
+  if (ts.isPropertyAccessExpression(parent) && parent.name === node) return true
+  return ts.isPropertyAssignment(parent) && parent.name === node
+}
+
+/** What every call puts in for a parameter of a macro; undefined when the name is no such parameter. */
+function argumentsFor(name: ts.Identifier): readonly ts.Expression[] | undefined {
+  for (let node: ts.Node = name; node.parent !== undefined; node = node.parent) {
+    if (!ts.isArrowFunction(node) || !ts.isVariableDeclaration(node.parent)) continue
+    const macro = macros(name.getSourceFile()).get(node.parent.name.getText())
+    const position = macro?.parameters.indexOf(name.text) ?? -1
+    if (macro === undefined || position < 0) continue
+    const given = macro.calls.map((call) => call.arguments[position])
+    return given.every((argument) => argument !== undefined) ? given : undefined
+  }
+  return undefined
 }

@@ -28,6 +28,16 @@ describe('SQL rules', () => {
     expect(problems('throw new Error(`update failed for ${name}: select another`)')).toEqual([])
   })
 
+  test('T9: a function that puts text together passes when every call gives it text, and fails when one does not', () => {
+    const tag = 'const tag = (name: string) => `/* effectively-once:${name} */`\n'
+    expect(problems(`${tag}q(\`\${tag('x.y')} select 1 from t\`)`)).toEqual([])
+    expect(problems(`${tag}q(\`\${tag(name)} select 1 from t\`)`)).toHaveLength(2)
+    expect(problems(`${tag}q(\`\${tag('x')} select 1 from t\`)\nlist.map(tag)`)).toHaveLength(2)
+    const at = 'const at = (n: number) => `id = $${n} and owner = $${n + 1}`\n'
+    expect(problems(`${at}q(\`select 1 from t where \${at(1)}\`)`)).toEqual([])
+    expect(problems(`${at}q(\`select 1 from t where \${at(id)}\`)`)).toHaveLength(1)
+  })
+
   test('T9: an exception needs a reason on the line above', () => {
     expect(problems("// sql-built: the statement is the user's own\nq(`with w as (${user.text}) select 1`)")).toEqual(
       [],

@@ -24,6 +24,7 @@ const BINARY = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer', '/usr/local/bin/pgb
 /** Why PgBouncer cannot be started here, or undefined when it can. */
 export const pgbouncerMissing: string | undefined =
   BINARY === undefined ? 'pgbouncer is not installed (Debian: apt-get install pgbouncer)' : undefined
+if (pgbouncerMissing !== undefined) console.warn(`\n*** SKIPPED: tests that need PgBouncer. ${pgbouncerMissing} ***\n`)
 
 /** Starts a pooler in front of the server that `url` names; its user is the only one let in. */
 export async function startPgBouncer(url: string, options: { poolSize?: number } = {}): Promise<PgBouncer> {
