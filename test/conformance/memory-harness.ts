@@ -32,6 +32,11 @@ export const memoryHarness: StoreHarness<MemoryTx> = {
         tx.rollback()
         return { tx, close: async () => {} }
       },
+      historyIds: async () => store.outbox.history.map((row) => row.id),
+      audited: async () => store.outbox.audit,
+      async moveToAnotherCluster() {
+        store.outbox.ownership.cluster = 'elsewhere'
+      },
       advance: async (ms) => store.database.advance(ms),
       close: async () => {},
     }

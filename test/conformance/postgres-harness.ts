@@ -44,6 +44,21 @@ export function postgresHarness(pool: pg.PoolConfig): StoreHarness<PgTx> {
           const client = await users.connect()
           return { tx: client, close: async () => client.release() }
         },
+        async historyIds() {
+          const { rows } = await users.query(
+            `select id from effectively_once.outbox_history order by published_at, seq`,
+          )
+          return rows.map((row) => row.id)
+        },
+        async audited() {
+          const { rows } = await users.query(
+            'select act, subject, actor, reason from effectively_once.audit order by seq',
+          )
+          return rows
+        },
+        async moveToAnotherCluster() {
+          await users.query('update effectively_once.outbox_lane set system_identifier = 1')
+        },
         async advance(ms) {
           const { rows } = await users.query(
             `select table_name, column_name from information_schema.columns

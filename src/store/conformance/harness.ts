@@ -27,6 +27,14 @@ export interface OpenStore<Tx> {
   transaction<T>(work: (tx: Tx) => Promise<T>): Promise<T>
   /** A handle on which no transaction is open. */
   idleHandle(): Promise<{ readonly tx: Tx; close(): Promise<void> }>
+  /** Ids of the messages in the history of published ones, oldest first. */
+  historyIds(): Promise<string[]>
+  /** Acts of operators, oldest first. */
+  audited(): Promise<
+    readonly { readonly act: string; readonly subject: string; readonly actor: string; readonly reason: string }[]
+  >
+  /** As if the database had been copied: what is stored was written in another cluster. */
+  moveToAnotherCluster(): Promise<void>
   /** Moves every stored instant `ms` into the past. */
   advance(ms: number): Promise<void>
   close(): Promise<void>

@@ -85,6 +85,28 @@ export const operationCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
+    name: 'I6: messages commit with the record and vanish with a rollback',
+    run: (harness) =>
+      withStore(harness, async (opened) => {
+        const message = {
+          id: randomUUID(),
+          lane: 0,
+          topic: 'order.created.v1',
+          orderingKey: null,
+          payload: '{}',
+          encoding: 'text' as const,
+          contentType: 'application/json',
+          headers: '{}',
+        }
+        const lost = attemptOn(randomUUID())
+        await (await begun(opened, lost, 'order')).rollback()
+        assert.equal((await opened.store.outbox.read(0, [], 10, 1_000_000)).rows.length, 0)
+        const kept = attemptOn(randomUUID())
+        assert.equal(await (await begun(opened, kept, 'order')).finish(recordOf(kept), [message]), 'stored')
+        assert.equal((await opened.store.outbox.read(0, [], 10, 1_000_000)).rows.length, 1)
+      }),
+  },
+  {
     name: 'I4: while one attempt works, the same payload is busy and runs nothing',
     run: (harness) =>
       withStore(harness, async (opened) => {

@@ -4,18 +4,19 @@
  * @module
  */
 
-import { LocalBell } from '../../outbox/bell.ts'
 import type { MigrationReport } from '../../store/migration.ts'
-import type { OutboxStore } from '../../store/outbox.ts'
 import type { Store } from '../../store/store.ts'
 import { MemoryDatabase, type MemoryTx } from './database.ts'
 import { MemoryOperations } from './operations.ts'
+import { MemoryOutbox } from './outbox.ts'
 
 export type { MemoryDatabase, MemoryTx } from './database.ts'
+export type { MemoryOutbox } from './outbox.ts'
 
 /** A store in this process's memory. */
 export interface MemoryStore extends Store<MemoryTx> {
   readonly database: MemoryDatabase
+  readonly outbox: MemoryOutbox
   /** Starts a transaction of the application itself, for `once.in(tx)`. */
   begin(): MemoryTx & { commit(): void; rollback(): void }
 }
@@ -30,13 +31,14 @@ export function memory(): MemoryStore {
     throw new TypeError('the memory store forgets everything with the process; it is not for production')
   }
   const database = new MemoryDatabase()
-  const operations = new MemoryOperations(database, () => {})
+  const outbox = new MemoryOutbox(database)
+  const operations = new MemoryOperations(database, (rows) => outbox.insert(rows))
   const nothingToMigrate: MigrationReport = { schema: 'memory', dryRun: false, before: null, after: null, steps: [] }
   return {
     name: 'memory',
     database,
     operations,
-    outbox: { bell: new LocalBell() } as unknown as OutboxStore,
+    outbox,
     begin: () => operations.begin(),
     migrate: async () => nothingToMigrate,
     check: async () => {},
