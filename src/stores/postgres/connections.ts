@@ -58,6 +58,7 @@ export class Connections<C extends PgClient> {
     try {
       if (broken !== undefined) cutSocket(client)
       client.release(broken)
+      stopListening(client)
     } finally {
       this.#leave()
     }
@@ -179,14 +180,19 @@ function memberOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (Reflect.get(value, name) as unknown) : undefined
 }
 
-const listening = new WeakSet<object>()
-
 /**
  * A client that loses its connection between two of our statements emits `error`, which would end the process when
- * nobody listens. The statement that meets the loss reports it; the event needs no second report.
+ * nobody listens. The statement that meets the loss reports it; the event needs no second report. Before and after,
+ * the pool listens.
  */
 function listenForErrors(client: object): void {
-  if (listening.has(client) || !('on' in client) || typeof client.on !== 'function') return
-  listening.add(client)
-  ;(client.on as (event: string, listener: () => void) => void).call(client, 'error', () => {})
+  const on = memberOf(client, 'on')
+  if (typeof on === 'function') Reflect.apply(on, client, ['error', ignore])
 }
+
+function stopListening(client: object): void {
+  const off = memberOf(client, 'off')
+  if (typeof off === 'function') Reflect.apply(off, client, ['error', ignore])
+}
+
+function ignore(): void {}

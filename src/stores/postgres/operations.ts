@@ -197,6 +197,7 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
       (error: unknown) => {
         const verdict = verdictOf(error)
         if (verdict !== undefined) return verdict
+        if (sqlState(error) === '25001') throw inherited(error)
         throw toOnceError(error, 'opening the operation')
       },
     )
@@ -242,6 +243,7 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
 function refusedFinish(error: unknown, settings: PostgresSettings): FinishResult | Exclude<Verdict, 'claimed'> {
   const verdict = verdictOf(error)
   if (verdict !== undefined) return verdict
+  if (sqlState(error) === '25001') throw inherited(error)
   if (isOurConflict(error, settings)) return 'lost'
   if (failureOf(error, settings) === 'retry') return 'retry'
   if (error === undefined || classify(error) === 'aborted') {
@@ -293,6 +295,13 @@ function isOurConflict(error: unknown, settings: PostgresSettings): boolean {
     classify(error) === 'conflict' &&
     violatedConstraint(error, settings.schema.replaceAll('"', '')) === OPERATION_CONSTRAINT
   )
+}
+
+/** DEFERRABLE is refused by a transaction in which statements ran; it is rolled back with the attempt. */
+function inherited(cause: unknown): OnceError {
+  return new OnceError('STORE_UNAVAILABLE', 'the pool handed out a connection inside a transaction of somebody else', {
+    cause,
+  })
 }
 
 function transactionIdOf(gate: PgResult): string {
