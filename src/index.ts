@@ -13,3 +13,4 @@ export {
 } from './fingerprint/request.ts'
 export { createOnce, type Once, type OnceOptions } from './once.ts'
 export { type Rejected, rejected } from './operation/rejected.ts'
+export { type ErrorCode, isOnceError, OnceError } from './shared/errors.ts'

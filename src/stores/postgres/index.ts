@@ -55,7 +55,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     'answerTimeoutMs',
     'preparedStatements',
   ])
-  const schema = identifier('schema', options.schema ?? SCHEMA_DEFAULT)
+  const schema = identifier('schema', options.schema === undefined ? SCHEMA_DEFAULT : options.schema)
   const settings: PostgresSettings = {
     schema: quoted(schema),
     answerTimeoutMs: integerOption('answerTimeoutMs', options.answerTimeoutMs, {
