@@ -29,6 +29,8 @@ const READ_MAX = 10_000
 /** Deaths in a row after which rows are sent one at a time, and claims after which such a row is quarantined (SC38). */
 const DEATHS_MAX = 2
 const CLAIMS_MAX = 10
+/** How often a stopping lane looks whether its time is over, milliseconds. */
+const STOP_POLL_MS = 50
 const STORE_RETRY = { minMs: 50, maxMs: 2_000 }
 
 /** Why an ownership ended. */
@@ -155,6 +157,7 @@ export class Lane {
     const jittered = poll * (0.75 + Math.random() / 2)
     const renewIn = this.#deadline - (leaseMs * 2) / 3 - now
     const dueIn = this.#dueAt - now
+    if (this.#stopping) return STOP_POLL_MS
     // A poll looks for rows that nobody rang for.
     this.#mayHaveMore = true
     return Math.max(1, Math.min(jittered, Math.max(renewIn, 5), Math.max(dueIn, 5)))
@@ -168,10 +171,9 @@ export class Lane {
     const { rows, durable } = await store.read(this.lease.lane, this.#window.held(), limit, bytesMax)
     const slow = performance.now() - started > SLOW_READ_MS
     this.#readLimit = slow ? Math.min(READ_MAX, this.#readLimit * 2) : Math.max(batchMax, this.#readLimit >> 1)
-    if (rows.length > 0) {
-      this.#mayHaveMore = true
-      this.#idlePolls = 0
-    }
+    if (rows.length > 0) this.#idlePolls = 0
+    // A ring in the meantime has set it already.
+    if (rows.length === limit || bytesOf(rows) > bytesMax / 2) this.#mayHaveMore = true
     if (!durable && !(await this.#renew())) return
     this.#window.take(rows)
     if (rows.length === 0 && this.#window.isEmpty && !(await this.#forgetDeaths())) return
@@ -417,4 +419,10 @@ export class Lane {
       return false
     }
   }
+}
+
+function bytesOf(rows: readonly PendingRow[]): number {
+  let bytes = 0
+  for (const row of rows) bytes += row.payload.length
+  return bytes
 }
