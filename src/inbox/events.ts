@@ -48,6 +48,8 @@ export type ConsumerEvent =
   | (About & { readonly kind: 'unresolved' })
   /** Our claim on it was taken over while we worked; nothing of our work is stored. */
   | (About & { readonly kind: 'fenced' })
+  /** The store refused to keep this message for a reason that is not known here; it is tried again. */
+  | (About & { readonly kind: 'error'; readonly error: string })
   /** A batch failed and is halved. */
   | { readonly kind: 'split'; readonly consumer: string; readonly size: number; readonly error: string }
   /** Deliveries whose channel is gone; they come again. `started` of them were being handled. */

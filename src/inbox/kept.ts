@@ -40,7 +40,7 @@ export function keep(
     type: about.type === undefined ? undefined : storable(about.type),
     contentType: delivery.contentType === undefined ? undefined : storable(delivery.contentType),
     orderingKey: about.orderingKey === undefined ? undefined : storable(about.orderingKey),
-    sentAtMs: Number.isFinite(delivery.sentAtMs) ? delivery.sentAtMs : undefined,
+    sentAtMs: isMoment(delivery.sentAtMs) ? delivery.sentAtMs : undefined,
     transport: JSON.stringify(transport),
     body: delivery.body,
   }
@@ -62,6 +62,11 @@ export function restore(kept: KeptDelivery): Delivery {
     sentAtMs: kept.sentAtMs,
     orderingKey: transport.orderingKey,
   }
+}
+
+/** Years 1970 to 9999: a sender may write anything into a timestamp. */
+function isMoment(ms: number | undefined): boolean {
+  return ms !== undefined && ms >= 0 && ms < 253_402_300_800_000
 }
 
 /** Text that every store can hold; only routing facts come here, the body and the headers are kept whole. */

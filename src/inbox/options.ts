@@ -9,6 +9,7 @@ import type { Outbox } from '../outbox/buffer.ts'
 import type { OutboxLimits } from '../outbox/message.ts'
 import type { Backoff } from '../shared/waiting.ts'
 import type { InboxStore } from '../store/inbox.ts'
+import type { Isolation } from '../store/operation.ts'
 import type { OutboxRow } from '../store/outbox.ts'
 import type { ConsumerEvent } from './events.ts'
 import type { Identify } from './identity.ts'
@@ -85,7 +86,9 @@ export interface ConsumerOptions<Tx> {
   /** Attempts until a failing message is quarantined. Default 10; 1 to 1_000. */
   readonly attemptsMax?: number | undefined
   /** Pauses between attempts, with full jitter. Default 1 s to 5 min. */
-  readonly backoff?: Backoff | undefined
+  readonly backoff?: Partial<Backoff> | undefined
+  /** Isolation level of the transactions. Default: the database's, normally `read committed`. */
+  readonly isolation?: Isolation | undefined
   /** A handler that takes longer fails and is cut off. Default 300_000; 10 to 3_600_000. */
   readonly handlerTimeoutMs?: number | undefined
   /** How long a message taken from the database stays ours without renewal. Default 30_000; 1_000 to 3_600_000. */
@@ -139,8 +142,13 @@ export interface Consumer {
    * @throws {OnceError} what the store or the broker refuses for good at the start.
    */
   start(signal?: AbortSignal): Promise<void>
-  /** Resolves when nothing is in hand: no delivery unsettled, and no waiting message due. Bounded by the signal. */
-  drain(signal?: AbortSignal): Promise<void>
+  /**
+   * Resolves when nothing is in hand and nothing is due: no delivery unsettled, no waiting message due, and nothing
+   * came in for `quietMs`. Bounded by the signal.
+   *
+   * @param options.quietMs - Default 100. What the broker still holds is not known; it comes within this time or not.
+   */
+  drain(options?: { readonly quietMs?: number | undefined; readonly signal?: AbortSignal | undefined }): Promise<void>
   /** Takes nothing new, waits for running handlers (`stopTimeoutMs`), cuts off the rest and hands everything back. */
   stop(): Promise<void>
   health(): ConsumerHealth

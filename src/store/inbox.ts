@@ -9,6 +9,7 @@
  * @module
  */
 
+import type { Isolation, WorkFailure } from './operation.ts'
 import type { OutboxRow } from './outbox.ts'
 
 /** What names a message to one consumer, and what it contains. */
@@ -62,6 +63,7 @@ export interface InboxOpenOptions {
    * the transaction, so that a first statement of the work sent in the same trip does nothing.
    */
   readonly marksFirst: boolean
+  readonly isolation?: Isolation | undefined
 }
 
 /**
@@ -217,6 +219,8 @@ export interface RedriveOptions {
 export type RedriveResult = 'redriven' | 'no-identity' | 'waiting' | 'absent'
 
 export interface InboxStore<Tx> {
+  /** What an error thrown by a handler means for its transaction. */
+  failureOf(error: unknown): WorkFailure
   /** Takes a connection (bounded) and prepares one transaction for these runs; at least one. */
   open(runs: readonly InboxRun[], options: InboxOpenOptions): Promise<OpenInbox<Tx>>
   /** One verdict per mark from the primary, without taking anything; `new` = no mark is there. */

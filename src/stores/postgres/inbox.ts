@@ -24,6 +24,7 @@ import type {
   WaitingClaim,
   WaitingEntry,
 } from '../../store/inbox.ts'
+import type { WorkFailure } from '../../store/operation.ts'
 import { classify, toOnceError } from './classify.ts'
 import type { Connections } from './connections.ts'
 import { GatedTransaction } from './gated-transaction.ts'
@@ -37,7 +38,7 @@ import {
   toWaitingEntry,
 } from './inbox-operator.ts'
 import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
-import type { PostgresSettings } from './operations.ts'
+import { failureOf, type PostgresSettings } from './operations.ts'
 
 /** How long a batch waits for a message that another transaction is working on. */
 const LOCK_TIMEOUT_MS = 2_000
@@ -55,6 +56,10 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
     this.#operator = inboxOperatorStatements(settings.schema)
   }
 
+  failureOf(error: unknown): WorkFailure {
+    return failureOf(error, this.#settings)
+  }
+
   async open(runs: readonly InboxRun[], options: InboxOpenOptions): Promise<OpenInbox<C>> {
     const [only] = runs
     if (only === undefined) throw new TypeError('an inbox transaction needs at least one run')
@@ -66,8 +71,9 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
       distinct.length === 1
         ? this.#sql.gate(only, options, !options.marksFirst)
         : this.#sql.gateMany(distinct, options, LOCK_TIMEOUT_MS)
+    const begin = options.isolation === undefined ? 'begin' : `begin isolation level ${options.isolation}`
     const client = await this.#connections.acquire()
-    const transaction = new GatedTransaction(client, this.#connections, { begin: 'begin', gate }, this.#settings)
+    const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
     return new PostgresOpenInbox(transaction, runs, distinct, this.#sql, this.#settings)
   }
 

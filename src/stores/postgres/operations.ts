@@ -259,7 +259,8 @@ function refusedFinish(error: unknown, settings: PostgresSettings): FinishResult
 /** How deep an error's causes are searched: query builders wrap the driver's error. */
 const CAUSES_MAX = 5
 
-function failureOf(error: unknown, settings: PostgresSettings): WorkFailure {
+/** What an error met inside a transaction of ours means for it. */
+export function failureOf(error: unknown, settings: PostgresSettings): WorkFailure {
   let current = error
   for (let depth = 0; depth < CAUSES_MAX && current !== undefined && current !== null; depth++) {
     const state = sqlState(current)
