@@ -6,3 +6,4 @@
  */
 
 export { migrate } from './commands/migrate.ts'
+export { relay } from './commands/relay.ts'

@@ -1,5 +1,5 @@
 /**
- * Configuration: the file that exports the application's `once`.
+ * Configuration: the file that exports the application's `once`, and `relay` for the command of that name.
  *
  * TypeScript goes through tsx of the user's project, or natively where Node strips types by itself.
  *
@@ -11,6 +11,7 @@ import { createRequire } from 'node:module'
 import { dirname, extname, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import type { Once } from '../once.ts'
+import type { RelayOptions } from '../outbox/relay-options.ts'
 import { type CliIo, UsageError } from './io.ts'
 
 const NAMES = ['mjs', 'js', 'ts'].map((end) => `effectively-once.config.${end}`)
@@ -25,13 +26,24 @@ export function findConfig(asked: string | undefined, io: CliIo): string | undef
   return NAMES.map((name) => resolve(io.cwd, name)).find((path) => existsSync(path))
 }
 
-/** The `once` of a configuration file. */
-export async function loadOnce(path: string): Promise<Once<unknown>> {
-  const { once } = (await load(path)) as { readonly once?: unknown }
+/** What a configuration file exports. */
+export interface Config {
+  /** What `createOnce()` returns. */
+  readonly once: Once<unknown>
+  /** Options of `once.relay()` for the command `relay`: the broker and whatever differs from the defaults. */
+  readonly relay?: RelayOptions | undefined
+}
+
+/** Reads a configuration file. */
+export async function loadConfig(path: string): Promise<Config> {
+  const { once, relay } = (await load(path)) as { readonly once?: unknown; readonly relay?: unknown }
   if (typeof once !== 'object' || once === null || !('migrate' in once) || !('transaction' in once)) {
     throw new UsageError(`${path} must export the object that createOnce() returns as \`once\``)
   }
-  return once as Once<unknown>
+  if (relay !== undefined && (typeof relay !== 'object' || relay === null || !('broker' in relay))) {
+    throw new UsageError(`${path} exports \`relay\`, which must be the options of once.relay(): { broker, ... }`)
+  }
+  return { once: once as Once<unknown>, relay: relay as RelayOptions | undefined }
 }
 
 async function load(path: string): Promise<unknown> {

@@ -6,7 +6,7 @@
 
 import type { Command } from 'commander'
 import type { MigrationReport } from '../../store/migration.ts'
-import { findConfig, loadOnce } from '../config.ts'
+import { findConfig, loadConfig } from '../config.ts'
 import { withDatabase } from '../database.ts'
 import { type CliIo, UsageError } from '../io.ts'
 
@@ -41,7 +41,7 @@ async function report(flags: MigrateFlags, io: CliIo): Promise<MigrationReport> 
   if (flags.schema !== undefined) {
     throw new UsageError(`--schema goes with DATABASE_URL alone; ${config} says its schema itself`)
   }
-  const once = await loadOnce(config)
+  const { once } = await loadConfig(config)
   return once.migrate(options)
 }
 
