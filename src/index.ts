@@ -1,3 +1,9 @@
+/**
+ * The door `effectively-once`: one intent, one outcome.
+ *
+ * @module
+ */
+
 export { canonicalJson } from './fingerprint/canonical-value.ts'
 export {
   type Fingerprint,
@@ -12,5 +18,16 @@ export {
   requestFingerprint,
 } from './fingerprint/request.ts'
 export { createOnce, type Once, type OnceOptions } from './once.ts'
+export type { WorkContext } from './operation/attempt.ts'
+export type { Scope } from './operation/identity.ts'
+export type { Claim, ClaimResult, InTransaction, SucceedOptions } from './operation/inner.ts'
+export type { Operation, Outcome, RejectedOutcome, Succeeded } from './operation/operation.ts'
 export { type Rejected, rejected } from './operation/rejected.ts'
-export { type ErrorCode, isOnceError, OnceError } from './shared/errors.ts'
+export type { StatementOptions } from './operation/statement.ts'
+export type { OutcomeOfWork, TransactionOptions } from './operation/transaction.ts'
+export type { Outbox } from './outbox/buffer.ts'
+export type { RelayEvent } from './outbox/events.ts'
+export type { Message, OutboxOptions } from './outbox/message.ts'
+export type { Relay, RelayHealth } from './outbox/relay.ts'
+export type { RelayOptions } from './outbox/relay-options.ts'
+export { ERRORS, type ErrorCode, type ErrorFacts, isOnceError, OnceError } from './shared/errors.ts'

@@ -5,5 +5,6 @@
  * @module
  */
 
+export { demo } from './commands/demo.ts'
 export { migrate } from './commands/migrate.ts'
 export { relay } from './commands/relay.ts'

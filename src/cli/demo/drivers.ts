@@ -4,8 +4,12 @@
  * @module
  */
 
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import type { AmqpConnection } from '../../brokers/rabbitmq/index.ts'
 import type { PgClient, PgPool, PgResult, PgStatement } from '../../stores/postgres/index.ts'
+import { UsageError } from '../io.ts'
 
 interface DemoPool extends PgPool {
   connect(): Promise<PgClient>
@@ -28,9 +32,10 @@ export async function loadDrivers(withAmqp: boolean): Promise<Drivers> {
 
 async function load<T>(name: string): Promise<T> {
   try {
-    const module = (await import(name)) as { default: T }
+    const path = createRequire(join(process.cwd(), 'package.json')).resolve(name)
+    const module = (await import(pathToFileURL(path).href)) as { default: T }
     return module.default
   } catch (error) {
-    throw new Error(`the demo needs ${name}: npm install ${name}`, { cause: error })
+    throw new UsageError(`the demo needs ${name}: npm install ${name}`, { cause: error })
   }
 }

@@ -1,0 +1,27 @@
+/**
+ * The door `effectively-once/testing`: the contracts' conformance suites for whoever writes a store or a broker adapter,
+ * the in-memory reference of both, and private servers for tests.
+ *
+ * @module
+ */
+
+export { brokerConformance } from '../broker/conformance/index.ts'
+export { type MemoryBroker, type MemoryBrokerOptions, memoryBroker } from '../brokers/memory/index.ts'
+export type { Capabilities, ConformanceCase } from '../shared/conformance.ts'
+export type { OpenStore, StoreHarness } from '../store/conformance/harness.ts'
+export { operationCases } from '../store/conformance/operation.cases.ts'
+export type { Store } from '../store/store.ts'
+export { type MemoryStore, type MemoryTx, memory } from '../stores/memory/index.ts'
+export {
+  freePort,
+  type PostgresService,
+  type PostgresServiceOptions,
+  startPostgres,
+} from './services/postgres.ts'
+export {
+  obtainRabbit,
+  type RabbitObtained,
+  type RabbitService,
+  type RabbitServiceOptions,
+  startRabbit,
+} from './services/rabbitmq.ts'
