@@ -17,6 +17,18 @@ export {
   type RequestHeaders,
   requestFingerprint,
 } from './fingerprint/request.ts'
+export type { ConsumerEvent } from './inbox/events.ts'
+export type { Identify } from './inbox/identity.ts'
+export type { ReceivedMessage } from './inbox/message.ts'
+export type {
+  BatchContext,
+  BatchHandler,
+  Consumer,
+  ConsumerHealth,
+  ConsumerOptions,
+  Handler,
+  HandlerContext,
+} from './inbox/options.ts'
 export { createOnce, type Once, type OnceOptions } from './once.ts'
 export type { WorkContext } from './operation/attempt.ts'
 export type { Scope } from './operation/identity.ts'

@@ -5,6 +5,8 @@
  */
 
 import { type FingerprintSecrets, validateFingerprintSecrets } from './fingerprint/stored.ts'
+import { createConsumer } from './inbox/consumer.ts'
+import type { Consumer, ConsumerOptions } from './inbox/options.ts'
 import type { WorkContext } from './operation/attempt.ts'
 import type { Engine } from './operation/engine.ts'
 import { InFlight } from './operation/in-flight.ts'
@@ -75,6 +77,14 @@ export interface Once<Tx> {
    * @throws {TypeError} An unknown option or one out of its bounds.
    */
   relay(options: RelayOptions): Relay
+  /**
+   * A consumer that applies each message once: its mark, the handler's writes and the messages it adds commit
+   * together, and the delivery is acknowledged afterwards.
+   *
+   * @throws {TypeError} An unknown option or one out of its bounds.
+   * @throws {OnceError} HORIZON_TOO_SHORT when repeats can come later than they are recognised.
+   */
+  consumer(options: ConsumerOptions<Tx>): Consumer
   /** Wakes relays after you committed a transaction of your own that added messages; a hint, never needed. */
   wake(): void
   /** Creates or updates our tables; safe with several nodes at once. See `effectively-once migrate`. */
@@ -114,6 +124,12 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
     statement: (operation, statement, statementOptions) => runStatement(engine, operation, statement, statementOptions),
     in: (tx) => inTransaction(engine, tx),
     relay: (relayOptions) => createRelay({ ...relayOptions, store: store.outbox }),
+    consumer: (consumerOptions) =>
+      createConsumer(consumerOptions, {
+        store: store.inbox,
+        outbox: engine.outboxLimits,
+        afterCommit: () => store.outbox.bell.ring(),
+      }),
     wake: () => store.outbox.bell.ring(),
     migrate: (migrateOptions) => store.migrate(migrateOptions),
     check: () => store.check(),

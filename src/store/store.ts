@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { InboxStore } from './inbox.ts'
 import type { MigrateOptions, MigrationReport } from './migration.ts'
 import type { OperationStore } from './operation.ts'
 import type { OutboxStore } from './outbox.ts'
@@ -13,6 +14,7 @@ export interface Store<Tx> {
   readonly name: string
   readonly operations: OperationStore<Tx>
   readonly outbox: OutboxStore
+  readonly inbox: InboxStore<Tx>
   /** Creates or updates our tables. Safe with several nodes at once. */
   migrate(options?: MigrateOptions): Promise<MigrationReport>
   /**

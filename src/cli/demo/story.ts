@@ -160,9 +160,9 @@ async function nobodyListens({ world, settings, say }: Stage): Promise<boolean> 
   })
   await relay.start()
   await until(() => returned, 'the broker to return the message')
-  const health = await relay.health()
   await relay.stop()
-  const pending = returned && (health.pending?.oldestParkedMs ?? null) !== null
+  const { pending: view } = await relay.health()
+  const pending = returned && view !== undefined && (view.oldestMs !== null || view.oldestParkedMs !== null)
   say(`   The broker returned it; it ${pending ? 'stays pending and is tried again' : 'WAS LOST'}.`)
   return pending
 }

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { InboxStore } from '../../store/inbox.ts'
 import type { MigrationReport } from '../../store/migration.ts'
 import type { Store } from '../../store/store.ts'
 import { MemoryDatabase, type MemoryTx } from './database.ts'
@@ -39,6 +40,7 @@ export function memory(): MemoryStore {
     database,
     operations,
     outbox,
+    inbox: undefined as unknown as InboxStore<MemoryTx>,
     begin: () => operations.begin(),
     migrate: async () => nothingToMigrate,
     check: async () => {},

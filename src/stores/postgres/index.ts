@@ -9,6 +9,7 @@ import { booleanOption, integerOption, refuseUnknownOptions } from '../../shared
 import type { Store } from '../../store/store.ts'
 import { Connections } from './connections.ts'
 import type { ClientOf, PgClient, PgPool } from './handle.ts'
+import { PostgresInbox } from './inbox.ts'
 import { migrate } from './migrate.ts'
 import { PostgresOperations, type PostgresSettings } from './operations.ts'
 import { PostgresOutbox } from './outbox.ts'
@@ -83,6 +84,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     name: 'postgres',
     operations: new PostgresOperations(connections, settings),
     outbox: new PostgresOutbox(pool, settings),
+    inbox: new PostgresInbox(connections, settings),
     migrate: (migrateOptions = {}) => migrate(pool, { ...migrateOptions, schema }),
     check: () => checkSchema(pool, { schema }),
   }
