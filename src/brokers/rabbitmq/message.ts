@@ -18,6 +18,10 @@ export const CREATED_AT_HEADER = 'eo-created-at'
 
 /** AMQP short strings (routing key, message id, type, content type, header names) hold 255 bytes. */
 const SHORT_BYTES_MAX = 255
+/** Bytes that one UTF-16 unit takes at most in UTF-8. */
+const UTF8_BYTES_MAX = 3
+/** Lengths and type of one entry of a headers table, and the value when it is a number. */
+const FIELD_BYTES = 14
 /** amqplib encodes a headers table into 64 KiB; older releases cut it silently, and the broker then closes the connection. */
 const HEADERS_BYTES_MAX = 60_000
 /** Room in the header frame for the other properties. */
@@ -46,10 +50,9 @@ export function encode(message: OutgoingMessage, limits: WireLimits): EncodedMes
       invalid: `payload of ${content.length} bytes is over the broker's max_message_size ${limits.payloadBytesMax}`,
     }
   }
-  for (const name of ['id', 'topic', 'contentType'] as const) {
-    const bytes = Buffer.byteLength(message[name])
-    if (bytes > SHORT_BYTES_MAX) return { invalid: `${name} of ${bytes} bytes is over AMQP's ${SHORT_BYTES_MAX}` }
-  }
+  const long =
+    tooLong('id', message.id) ?? tooLong('topic', message.topic) ?? tooLong('contentType', message.contentType)
+  if (long !== undefined) return { invalid: long }
   const headers: Record<string, unknown> = { ...message.headers, [CREATED_AT_HEADER]: message.createdAtMs }
   // A header copied from a consumed message would lend this one another's order.
   if (message.orderingKey !== null) headers[ORDERING_KEY_HEADER] = message.orderingKey
@@ -77,11 +80,23 @@ function headersFault(headers: Readonly<Record<string, unknown>>, bytesMax: numb
   let bytes = 0
   for (const name in headers) {
     const value = headers[name]
-    const nameBytes = Buffer.byteLength(name)
-    if (nameBytes > SHORT_BYTES_MAX) return `a header name of ${nameBytes} bytes is over AMQP's ${SHORT_BYTES_MAX}`
-    bytes += nameBytes + 10 + (typeof value === 'string' ? Buffer.byteLength(value) : 0)
+    const long = tooLong('a header name', name)
+    if (long !== undefined) return long
+    // An upper bound first; exact only when it matters.
+    bytes += UTF8_BYTES_MAX * (name.length + (typeof value === 'string' ? value.length : 0)) + FIELD_BYTES
+  }
+  if (bytes <= bytesMax) return undefined
+  bytes = 0
+  for (const [name, value] of Object.entries(headers)) {
+    bytes += Buffer.byteLength(name) + (typeof value === 'string' ? Buffer.byteLength(value) : 0) + FIELD_BYTES
   }
   return bytes > bytesMax ? `headers of ${bytes} bytes do not fit into one AMQP frame (${bytesMax})` : undefined
+}
+
+function tooLong(what: string, text: string): string | undefined {
+  if (text.length * UTF8_BYTES_MAX <= SHORT_BYTES_MAX) return undefined
+  const bytes = Buffer.byteLength(text)
+  return bytes > SHORT_BYTES_MAX ? `${what} of ${bytes} bytes is over AMQP's ${SHORT_BYTES_MAX}` : undefined
 }
 
 /** What arrived, in the contract's words. */

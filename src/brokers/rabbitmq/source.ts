@@ -25,10 +25,10 @@ const CONSUMER_TIMEOUT_MS = 5_000
 const PREFETCH_MAX = 65_535
 /**
  * A quorum queue's client inside RabbitMQ keeps acknowledgements back while 32 of them are not applied, and forgets
- * those when the channel closes (seen with 3.10: 66 of 100 came back). After a burst, close waits this long.
+ * those when the channel closes (seen with 3.10: 66 of 100 came back). So close waits a moment when there were many.
  */
-const BURST_FRAMES = 24
-const BURST_QUIET_MS = 250
+const FRAMES_AT_ONCE_MAX = 24
+const CLOSE_QUIET_MS = 250
 
 export interface SourceSettings {
   readonly queue: string
@@ -62,27 +62,19 @@ export class RabbitSource implements Source {
 /** The deliveries of one channel. */
 interface Epoch {
   readonly channel: AmqpChannel
-  /** Unsettled deliveries by tag, in the order of arrival. */
-  readonly unsettled: Map<number, Delivery>
+  /** Tags of the unsettled deliveries, in the order of arrival; those of another channel are not in here. */
+  readonly unsettled: Map<Delivery, number>
   /** Tag of the consumer; undefined while there is none. */
   consumerTag: string | undefined
-  /** Settling frames of the current burst, and when the last was sent. */
-  burstFrames: number
-  settledAtMs: number
+  /** Settling frames sent so far. */
+  frames: number
   lost: boolean
-}
-
-/** Where a delivery came from. */
-interface Origin {
-  readonly epoch: Epoch
-  readonly tag: number
 }
 
 class RabbitSubscription implements Subscription {
   readonly #settings: SourceSettings
   readonly #options: SubscriptionOptions
   readonly #link: Link<AmqpChannel>
-  readonly #origins = new WeakMap<Delivery, Origin>()
   #epoch: Epoch | undefined
   #flow: 'running' | 'paused' | 'stopped' = 'running'
   /** Starts and cancels of the consumer, one after the other. */
@@ -136,11 +128,9 @@ class RabbitSubscription implements Subscription {
   }
 
   async close(): Promise<void> {
-    this.#flow = 'stopped'
+    await this.stop()
     const epoch = this.#epoch
-    if (epoch !== undefined && !epoch.lost && epoch.burstFrames > BURST_FRAMES) {
-      await pause(Math.max(0, epoch.settledAtMs + BURST_QUIET_MS - performance.now()))
-    }
+    if (epoch !== undefined && !epoch.lost && epoch.frames > FRAMES_AT_ONCE_MAX) await pause(CLOSE_QUIET_MS)
     await this.#link.stop()
   }
 
@@ -150,8 +140,7 @@ class RabbitSubscription implements Subscription {
       channel,
       unsettled: new Map(),
       consumerTag: undefined,
-      burstFrames: 0,
-      settledAtMs: 0,
+      frames: 0,
       lost: false,
     }
     this.#epoch = epoch
@@ -212,8 +201,7 @@ class RabbitSubscription implements Subscription {
     if (tag === undefined) return
     this.#link.healthy()
     const delivery = decode(message, queue)
-    epoch.unsettled.set(tag, delivery)
-    this.#origins.set(delivery, { epoch, tag })
+    epoch.unsettled.set(delivery, tag)
     const warning = countWarning(queue, deadLetters, delivery.deliveryCount)
     if (warning !== undefined) this.#link.warn('deliveries', warning)
     try {
@@ -238,7 +226,7 @@ class RabbitSubscription implements Subscription {
           `${timeoutMs} ms; work that takes longer is delivered again beside itself`,
       )
     }
-    const lost = [...epoch.unsettled.values()]
+    const lost = [...epoch.unsettled.keys()]
     epoch.unsettled.clear()
     if (lost.length > 0) this.#options.onLost?.(lost)
   }
@@ -247,39 +235,35 @@ class RabbitSubscription implements Subscription {
    * Takes the deliveries out of the window and tells the broker with as few frames as possible: all tags below the
    * oldest unsettled one in one frame (`multiple`), which also covers tags settled before, and the others each.
    */
-  #settle(
-    deliveries: readonly Delivery[],
-    send: (channel: AmqpChannel, tag: AmqpTag, multiple: boolean) => void,
-  ): number {
+  #settle(deliveries: readonly Delivery[], send: SendSettle): number {
     const epoch = this.#epoch
     if (epoch === undefined || epoch.lost) return 0
     const tags: number[] = []
     for (const delivery of deliveries) {
-      const origin = this.#origins.get(delivery)
-      if (origin?.epoch === epoch && epoch.unsettled.delete(origin.tag)) tags.push(origin.tag)
+      const tag = epoch.unsettled.get(delivery)
+      if (tag === undefined) continue
+      epoch.unsettled.delete(delivery)
+      tags.push(tag)
     }
-    const [oldest = Number.POSITIVE_INFINITY] = epoch.unsettled.keys()
+    const [oldest = Number.POSITIVE_INFINITY] = epoch.unsettled.values()
     let upTo = 0
-    let frames = 0
     try {
       for (const tag of tags) {
         if (tag < oldest) upTo = Math.max(upTo, tag)
-        else {
-          send(epoch.channel, { fields: { deliveryTag: tag } }, false)
-          frames += 1
-        }
+        else this.#send(epoch, tag, false, send)
       }
-      if (upTo > 0) {
-        send(epoch.channel, { fields: { deliveryTag: upTo } }, true)
-        frames += 1
-      }
+      if (upTo > 0) this.#send(epoch, upTo, true, send)
     } catch {
       // The channel is closed and its loss is about to be told: nothing of this reached the broker for sure.
       return 0
     }
-    const now = performance.now()
-    epoch.burstFrames = now - epoch.settledAtMs > BURST_QUIET_MS ? frames : epoch.burstFrames + frames
-    epoch.settledAtMs = now
     return tags.length
   }
+
+  #send(epoch: Epoch, tag: number, multiple: boolean, send: SendSettle): void {
+    send(epoch.channel, { fields: { deliveryTag: tag } }, multiple)
+    epoch.frames += 1
+  }
 }
+
+type SendSettle = (channel: AmqpChannel, tag: AmqpTag, multiple: boolean) => void
