@@ -250,7 +250,14 @@ export class MemoryOutbox implements OutboxStore {
       .sort((one, other) => one.quarantinedAtMs - other.quarantinedAtMs || one.seq - other.seq)
       .slice(0, limit)
       .map(
-        ({ orderingKey: _key, payload: _payload, encoding: _, contentType: _type, headers: _headers, ...view }) => view,
+        ({
+          orderingKey: _key,
+          payload: _payload,
+          encoding: _encoding,
+          contentType: _type,
+          headers: _headers,
+          ...view
+        }) => view,
       )
   }
 
