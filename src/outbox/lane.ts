@@ -145,6 +145,7 @@ export class Lane {
   }
 
   #roomToSend(): number {
+    if (this.#stopping) return 0
     if (this.#alone) return this.#window.flights === 0 ? 1 : 0
     return this.#settings.windowMax - this.#window.flights
   }
@@ -190,7 +191,8 @@ export class Lane {
   async #send(): Promise<void> {
     const { strictOrder } = this.#settings
     let room = this.#roomToSend()
-    while (room > 0) {
+    // The connection may have been lost and replaced while we asked the store: then what it swallowed comes first.
+    while (room > 0 && this.#window.disconnected === undefined) {
       if (!this.#mayPublish() && !(await this.#renew())) return
       if (strictOrder) {
         const row = this.#window.next(true)
@@ -201,10 +203,7 @@ export class Lane {
       } else {
         const rows = this.#window.takeAhead(Math.min(room, this.#settings.batchMax))
         if (rows.length === 0) return
-        for (const row of rows) {
-          this.#window.fly(row)
-          this.#publish(row)
-        }
+        for (const row of rows) if (this.#window.fly(row)) this.#publish(row)
         room -= rows.length
       }
     }
@@ -312,6 +311,10 @@ export class Lane {
     this.#dueAt = now + Math.max(5, Math.min(nextInMs ?? pollMs * 5, pollMs * 5))
     if (rows.length === 0) return
     if (!this.#mayPublish() && !(await this.#renew())) return
+    if (this.#window.disconnected !== undefined) {
+      this.#dueAt = 0
+      return
+    }
     for (const row of rows) this.#retry(row)
   }
 

@@ -39,6 +39,8 @@ export class Window {
   readonly #keysInFlight: Map<string, number> = new Map()
   /** Lowest parked or stopping row of a key: later rows of the key go behind it. */
   readonly #stopped: Map<string, number> = new Map()
+  /** Rows on their way aside that stop their key, with that key. */
+  readonly #stopping: Map<number, string> = new Map()
   #confirmed: number[] = []
   #aside: Aside = { park: [], quarantine: [], behind: [], confirmedParked: [] }
   /** Confirmed rows whose settling is under way. */
@@ -87,10 +89,11 @@ export class Window {
     return held
   }
 
-  /** Replaces what is known of stopped keys. */
+  /** Replaces what is known of stopped keys; rows on their way aside stop theirs although the store has not said so. */
   stop(keys: readonly StoppedKey[]): void {
     this.#stopped.clear()
     for (const { orderingKey, seq } of keys) this.#stopped.set(orderingKey, seq)
+    for (const [seq, orderingKey] of this.#stopping) this.#lower(orderingKey, seq)
   }
 
   /** Takes rows of one read; those of stopped keys go aside at once. */
@@ -119,9 +122,14 @@ export class Window {
     return this.#ahead.splice(0, count)
   }
 
-  /** Marks a taken row as sent. */
-  fly(row: PendingRow): void {
+  /** Marks a taken row as sent; false when its key was stopped by a row taken before it, and it goes behind that. */
+  fly(row: PendingRow): boolean {
+    if (this.#isBehind(row)) {
+      this.#sendBehind(row)
+      return false
+    }
     this.#fly({ row, attempts: undefined })
+    return true
   }
 
   /** Marks a due parked row as sent. */
@@ -200,10 +208,9 @@ export class Window {
 
   /** What was moved aside is no longer ours to leave out. */
   left(aside: Aside): void {
-    for (const { seq } of aside.park) this.#leaving.delete(seq)
-    for (const { seq } of aside.quarantine) this.#leaving.delete(seq)
-    for (const seq of aside.behind) this.#leaving.delete(seq)
-    for (const seq of aside.confirmedParked) this.#leaving.delete(seq)
+    const failed = [...aside.park, ...aside.quarantine].map(({ seq }) => seq)
+    for (const seq of failed) this.#stopping.delete(seq)
+    for (const seq of [...failed, ...aside.behind, ...aside.confirmedParked]) this.#leaving.delete(seq)
   }
 
   /** The statement failed: the rows are moved with a later one. */
@@ -234,14 +241,19 @@ export class Window {
   /** Stops a key at this row: later rows of it that were read ahead go behind. */
   #stop(row: PendingRow): void {
     if (row.orderingKey === null) return
-    const known = this.#stopped.get(row.orderingKey)
-    if (known === undefined || row.seq < known) this.#stopped.set(row.orderingKey, row.seq)
+    this.#stopping.set(row.seq, row.orderingKey)
+    this.#lower(row.orderingKey, row.seq)
     const kept: PendingRow[] = []
     for (const ahead of this.#ahead) {
       if (this.#isBehind(ahead)) this.#sendBehind(ahead)
       else kept.push(ahead)
     }
     this.#ahead = kept
+  }
+
+  #lower(orderingKey: string, seq: number): void {
+    const known = this.#stopped.get(orderingKey)
+    if (known === undefined || seq < known) this.#stopped.set(orderingKey, seq)
   }
 
   #sendBehind(row: PendingRow): void {

@@ -103,9 +103,9 @@ export async function openBench(outbox: { readonly lanes?: number } = {}): Promi
 export interface Sink {
   readonly broker: MemoryBroker
   readonly arrived: Delivery[]
-  ids(): string[]
+  readonly ids: () => string[]
   /** Text bodies in order of arrival. */
-  bodies(): string[]
+  readonly bodies: () => string[]
 }
 
 export async function sink(topics: readonly string[] = ['#']): Promise<Sink> {

@@ -14,6 +14,17 @@ beforeAll(async () => {
 afterEach(() => bench.reset())
 afterAll(() => bench.close())
 
+/** A small generator (mulberry32), so that a run can be repeated. */
+function seededRandom(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
+  }
+}
+
 const pending = () =>
   bench.number(`select (select count(*) from ${SCHEMA}.outbox) + (select count(*) from ${SCHEMA}.outbox_parked)`)
 const parked = (where = 'true') => bench.number(`select count(*) from ${SCHEMA}.outbox_parked where ${where}`)
@@ -160,11 +171,20 @@ describe('a message that fails', () => {
 
   test('SC36, I8: 100 messages of one key arrive in order although many of them are refused at first', async () => {
     const { broker, bodies } = await sink()
-    const relay = await bench.relay({ broker, strictOrder: true, backoff: { minMs: 1, maxMs: 5 }, pollMs: 10 })
-    const shaken = setInterval(() => broker.nackNext(1), 15)
+    // After each settling, by chance, the next one or two publishes are refused.
+    const random = seededRandom(36)
+    broker.nackNext(1)
+    const relay = await bench.relay({
+      broker,
+      strictOrder: true,
+      backoff: { minMs: 1, maxMs: 3 },
+      pollMs: 10,
+      onEvent: (event) => {
+        if (event.kind === 'published' && random() < 0.4) broker.nackNext(random() < 0.5 ? 1 : 2)
+      },
+    })
     await bench.commit(series('a', 100))
-    await until('all arrive', async () => bodies().length === 100, 25_000)
-    clearInterval(shaken)
+    await until('all arrive', () => bodies().length === 100, 25_000)
     await until('all are settled', async () => (await pending()) === 0)
     expect(bodies()).toEqual(allOf('a', 100))
     expect(bench.events.some((event) => event.kind === 'parked')).toBe(true)
@@ -205,11 +225,11 @@ describe('a message that fails', () => {
     await relay.drain(AbortSignal.timeout(15_000))
     expect(bodies()).toHaveLength(100)
     const views = await bench.store.outbox.quarantined(10)
-    expect(views.map(({ id, reason }) => [id, reason]).sort()).toEqual(
-      [
+    expect(new Map(views.map(({ id, reason }) => [id, reason]))).toEqual(
+      new Map([
         [ids[50], 'undecodable'],
         [ids[70], 'undecodable'],
-      ].sort(),
+      ]),
     )
     expect(views.map(({ lastError }) => lastError).join()).toContain('brotli')
     // The release that knows it is there; the operator redrives.
@@ -339,8 +359,14 @@ describe('several relays, and relays that go', () => {
     )
     broker.holdConfirms(false)
     await until('it knows', () => bench.events.some((event) => event.kind === 'laneLost'))
-    expect(ids()).toEqual(committed.slice(0, 5))
+    // What it sent before it could know is at most a window more; the rest is left to whoever gets the lane.
+    const sent = ids().length
+    expect(sent).toBeLessThanOrEqual(10)
     expect(await pending()).toBe(20)
+    await bench.pool.query(`update ${SCHEMA}.outbox_lane set owner = null, lease_until = null`)
+    const next = await bench.relay({ broker })
+    await next.drain(AbortSignal.timeout(15_000))
+    expect(ids().slice(sent)).toEqual(committed)
   })
 
   test('SC57, I14: a process whose clock is an hour wrong neither takes a held lane nor loses its own', async () => {
