@@ -6,13 +6,16 @@
  * it fails with 25P02 and nothing of the work runs in the database. The handle given to the work is dead from then
  * on, and after the end.
  *
- * A pipelining client gets the statements one behind the other; other clients get BEGIN and the gate as one
- * simple-query string, and our last statements with COMMIT as another (an error stops the string before COMMIT).
+ * Our own statements of a trip leave as one batch (./batch.ts); a client that takes none gets them as one simple-query
+ * string. Either way an error stops what is behind it, so COMMIT is never reached after a failed statement of ours. A
+ * pipelining client sends the work's first statement right behind the gate, in the same packet; another one waits
+ * for the gate first.
  *
  * @module
  */
 
 import { OnceError } from '../../shared/errors.ts'
+import { type BatchEnd, type BatchPort, batchPort, sendBatch } from './batch.ts'
 import { classify } from './classify.ts'
 import type { Connections } from './connections.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
@@ -44,6 +47,9 @@ export interface GatedSettings {
   readonly answerTimeoutMs: number
 }
 
+const COMMIT: PgStatement = { text: 'commit' }
+const ROLLBACK: PgStatement = { text: 'rollback' }
+
 type Phase = 'unsent' | 'open' | 'ended'
 
 export class GatedTransaction<C extends PgClient> {
@@ -53,20 +59,23 @@ export class GatedTransaction<C extends PgClient> {
   readonly #connections: Connections<C>
   readonly #opening: Opening
   readonly #settings: GatedSettings
+  readonly #port: BatchPort | null
   readonly #pipelined: boolean
   #phase: Phase = 'unsent'
   /** The connection ended otherwise than by giving it back in order. */
   #lost = false
   /** Set once BEGIN and the gate were sent. */
   #gate: Promise<PgResult> | undefined
-  #decided: 'no' | 'passed' | 'failed' = 'no'
+  #passed: PgResult | undefined
+  #refused = false
 
   constructor(client: C, connections: Connections<C>, opening: Opening, settings: GatedSettings) {
     this.#client = client
     this.#connections = connections
     this.#opening = opening
     this.#settings = settings
-    this.#pipelined = 'pipeline' in client && client.pipeline === true
+    this.#port = batchPort(client)
+    this.#pipelined = this.#port !== null && 'pipeline' in client && client.pipeline === true
     this.tx = this.#handle()
   }
 
@@ -75,19 +84,17 @@ export class GatedTransaction<C extends PgClient> {
     return this.#gate
   }
 
+  /** Answer of the gate once it is there and lets the work run. */
+  get passed(): PgResult | undefined {
+    return this.#passed
+  }
+
   /** Sends BEGIN and the gate unless that was done. */
   begin(): Promise<PgResult> {
     if (this.#gate === undefined) {
       this.#phase = 'open'
-      this.#gate = this.#inTime(this.#sendOpening())
-      this.#gate.then(
-        () => {
-          this.#decided = 'passed'
-        },
-        () => {
-          this.#decided = 'failed'
-        },
-      )
+      this.#gate = this.#sendOpening()
+      this.#gate.catch(() => {})
     }
     return this.#gate
   }
@@ -104,31 +111,22 @@ export class GatedTransaction<C extends PgClient> {
    * the connection back, or destroys it when its state is not certain. Never throws.
    */
   async commit(statements: readonly PgStatement[]): Promise<CommitResult> {
-    const gate = this.#pipelined ? this.begin() : this.#gate
+    const opening = this.#gate === undefined ? [{ text: this.#opening.begin }, this.#opening.gate] : []
     this.#phase = 'ended'
-    const sent = this.#pipelined ? this.#sendPipelined(statements) : this.#sendAsString(statements, gate)
-    const answer = await answered(Promise.all([gate, sent]), this.#settings.answerTimeoutMs)
+    // A driver without pipelining must not queue behind an undecided gate.
+    if (!this.#pipelined) await this.#refusal()
+    const answer = await this.#answer([...opening, ...statements, COMMIT])
     if (answer.kind === 'late') {
       const error = new Error(`no answer to COMMIT within ${this.#settings.answerTimeoutMs} ms`)
       this.#release(error)
       return { kind: 'unknown', error }
     }
-    if (answer.kind === 'failed') {
-      // What was sent behind a refusing gate fails too, and its answers may be read in the same turn.
-      const refusal = await gate?.then(
-        () => undefined,
-        (error: unknown) => error,
-      )
-      return await this.#commitFailed(refusal ?? answer.error)
-    }
-    const results = answer.value[1]
-    const tag = results.at(-1)?.command
-    if (tag === 'COMMIT') {
-      this.#release()
-      return { kind: 'committed', results: results.slice(0, -1) }
-    }
+    // What was sent behind a refusing gate fails too, and its answers may be read in the same turn.
+    if (answer.kind === 'failed') return await this.#commitFailed((await this.#refusal()) ?? answer.error)
     this.#release()
-    return { kind: 'rolledBack', error: undefined }
+    return answer.value.at(-1)?.command === 'COMMIT'
+      ? { kind: 'committed', results: answer.value.slice(opening.length, -1) }
+      : { kind: 'rolledBack', error: undefined }
   }
 
   /** Ends without a trace. Never throws. `lost`: the connection did not answer, or had been cut. */
@@ -177,7 +175,7 @@ export class GatedTransaction<C extends PgClient> {
   }
 
   async #rollBack(): Promise<void> {
-    const answer = await answered(this.#client.query({ text: 'rollback' }), this.#settings.answerTimeoutMs)
+    const answer = await this.#answer([ROLLBACK])
     this.#release(answer.kind === 'done' ? undefined : new Error('ROLLBACK was not answered'))
   }
 
@@ -190,47 +188,97 @@ export class GatedTransaction<C extends PgClient> {
   }
 
   /**
-   * An ERROR answer: COMMIT behind it has ended the transaction when pipelined; a string stopped before it. The session
-   * must live on, or it was no ERROR: severities are told in the language of the server.
+   * An ERROR answer stopped the trip before COMMIT, or is COMMIT's own. The session must live on, or it was no ERROR:
+   * severities are told in the language of the server.
    */
   async #afterRefusedCommit(error: unknown): Promise<CommitResult> {
     await this.#rollBack()
     return { kind: this.#lost ? 'unknown' : 'rolledBack', error }
   }
 
+  /**
+   * A statement of the work may already be on its way behind the gate. BEGIN must not take the gate with it when it
+   * fails, because the gate is what then ends the session; so there it is a message of its own.
+   */
   #sendOpening(): Promise<PgResult> {
-    const { begin, gate } = this.#opening
-    if (!this.#pipelined) {
+    const begin: PgStatement = { text: this.#opening.begin }
+    const { gate } = this.#opening
+    return new Promise((resolve, reject) => {
+      let begun: Error | null = null
+      const decide: BatchEnd = (error, results) => {
+        clearTimeout(timer)
+        const answer = results.at(-1)
+        if (begun === null && error === null && answer !== undefined) {
+          this.#passed = answer
+          resolve(answer)
+        } else {
+          this.#refused = true
+          reject(begun ?? error ?? new Error('the gate gave no answer'))
+        }
+      }
+      const timer = setTimeout(() => {
+        const error = new Error(`no answer within ${this.#settings.answerTimeoutMs} ms`)
+        decide(error, [])
+        this.abort(error)
+      }, this.#settings.answerTimeoutMs)
+      if (this.#pipelined) {
+        this.#send([begin], (error) => {
+          begun = error
+        })
+        this.#send([gate], decide)
+      } else {
+        this.#send([begin, gate], decide)
+      }
+    })
+  }
+
+  /** Why the gate refused; undefined when it did not, or was not asked. */
+  async #refusal(): Promise<unknown> {
+    if (this.#gate === undefined || this.#passed !== undefined) return undefined
+    return await this.#gate.then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+  }
+
+  /** Sends statements of ours and waits for the answer, as a value, no longer than is allowed. */
+  #answer(statements: readonly PgStatement[]): Promise<Answer<readonly PgResult[]>> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve({ kind: 'late' }), this.#settings.answerTimeoutMs)
+      this.#send(statements, (error, results) => {
+        clearTimeout(timer)
+        resolve(error === null ? { kind: 'done', value: results } : { kind: 'failed', error })
+      })
+    })
+  }
+
+  /** Sends statements of ours in one message. `end` is told once; error null = all were answered. Never throws. */
+  #send(statements: readonly PgStatement[], end: BatchEnd): void {
+    try {
+      if (this.#port !== null) {
+        sendBatch(this.#client, this.#port, statements, this.#settings.prepare, end)
+        return
+      }
       // Several statements in one string: the driver answers with a list of results.
-      return this.#client.query({ text: `${begin}; ${inlined(gate)}` }).then(lastResult)
+      this.#client.query({ text: statements.map(inlined).join('; ') }).then(
+        (results) => end(null, asList(results)),
+        (error: unknown) => end(error as Error, []),
+      )
+    } catch (error) {
+      end(error as Error, [])
     }
-    const begun = this.#client.query({ text: begin })
-    const decided = this.#client.query(this.#prepared(gate))
-    decided.catch(() => {})
-    return begun.then(() => decided)
   }
 
-  async #sendPipelined(statements: readonly PgStatement[]): Promise<readonly PgResult[]> {
-    const sent = statements.map((statement) => this.#client.query(this.#prepared(statement)))
-    sent.push(this.#client.query({ text: 'commit' }))
-    // The first failure is the one that counts, but COMMIT's own answer must be seen before the client is reused.
-    const settled = await Promise.allSettled(sent)
-    const failed = settled.filter((result) => result.status === 'rejected')
-    const lost = failed.find((result) => classify(result.reason) === 'connection')
-    if (lost !== undefined) throw lost.reason
-    if (failed[0] !== undefined) throw failed[0].reason
-    return settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
-  }
-
-  async #sendAsString(
-    statements: readonly PgStatement[],
-    gate: Promise<PgResult> | undefined,
-  ): Promise<readonly PgResult[]> {
-    await gate
-    const opening = gate === undefined ? [this.#opening.begin, inlined(this.#opening.gate)] : []
-    const text = [...opening, ...statements.map(inlined), 'commit'].join('; ')
-    const results = asList(await this.#client.query({ text }))
-    return results.slice(opening.length)
+  /** The gate and the work's first statement leave in one packet. */
+  #behindGate(send: () => unknown): unknown {
+    const stream = this.#gate === undefined ? this.#port?.stream : undefined
+    stream?.cork()
+    try {
+      void this.begin()
+      return send()
+    } finally {
+      stream?.uncork()
+    }
   }
 
   #prepared(statement: PgStatement): PgStatement {
@@ -243,12 +291,13 @@ export class GatedTransaction<C extends PgClient> {
     const run: unknown = Reflect.get(this.#client, 'query')
     if (typeof run !== 'function') throw new TypeError('the pool gave a client without a query method')
     const query = (...args: unknown[]): unknown => {
-      if (this.#phase === 'ended' || this.#decided === 'failed') return refusedQuery(args)
-      const gate = this.begin()
+      if (this.#phase === 'ended' || this.#refused) return refusedQuery(args)
       const send = (): unknown => Reflect.apply(run, this.#client, args)
+      if (this.#passed !== undefined) return send()
+      if (this.#pipelined) return this.#behindGate(send)
+      const gate = this.begin()
       // A driver without pipelining must not queue behind BEGIN; a submittable (cursor) has to be returned at once.
-      if (this.#pipelined || this.#decided === 'passed' || isSubmittable(args[0])) return send()
-      return gate.then(send, (error: unknown) => refusedQuery(args, error))
+      return isSubmittable(args[0]) ? send() : gate.then(send, (error: unknown) => refusedQuery(args, error))
     }
     const refused = (): never => {
       throw new OnceError('NOT_A_TRANSACTION', 'the connection behind tx is ours to release')
@@ -275,10 +324,6 @@ function refusedQuery(args: readonly unknown[], cause?: unknown): Promise<never>
 
 function isSubmittable(statement: unknown): boolean {
   return typeof statement === 'object' && statement !== null && 'submit' in statement
-}
-
-function lastResult(result: PgResult): PgResult {
-  return asList(result).at(-1) ?? result
 }
 
 /** A simple-query string of several statements is answered with a list. */

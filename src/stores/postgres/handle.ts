@@ -10,6 +10,8 @@ export interface PgStatement {
   text: string
   values?: unknown[]
   name?: string
+  /** Columns of the answer, all of type text, for statements of ours that travel in a batch (./batch.ts). */
+  columns?: readonly string[]
 }
 
 /** A result as node-postgres gives it. */

@@ -62,6 +62,7 @@ export function inboxStatements(schema: string): InboxStatements {
         run.override === true,
         raise,
       ],
+      columns: ['answer'],
     }),
     gateMany: (runs, options, lockTimeoutMs) => ({
       name: name('gate_many'),
@@ -78,6 +79,7 @@ export function inboxStatements(schema: string): InboxStatements {
         String(options.idleTimeoutMs),
         String(lockTimeoutMs),
       ],
+      columns: ['answer'],
     }),
     seal: (transactionId, claim) => ({
       name: name('seal'),

@@ -171,6 +171,8 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
   }
 }
 
+const CLAIMED: Promise<Verdict> = Promise.resolve('claimed')
+
 class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
   readonly tx: C
   readonly #transaction: GatedTransaction<C>
@@ -192,6 +194,7 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
   }
 
   verdict(): Promise<Verdict> | undefined {
+    if (this.#transaction.passed !== undefined) return CLAIMED
     return this.#transaction.gate?.then(
       () => 'claimed' as const,
       (error: unknown) => {
@@ -211,7 +214,7 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
       statements = [this.#sql.record(record)]
       if (outbox.length > 0) statements.push(outboxInsert(this.#settings.schema, outbox))
     } else {
-      const transactionId = transactionIdOf(await gate)
+      const transactionId = transactionIdOf(this.#transaction.passed ?? (await gate))
       statements = [this.#sql.recordIf(record, transactionId)]
       if (outbox.length > 0) statements.push(outboxInsertIf(this.#settings.schema, outbox, transactionId))
     }

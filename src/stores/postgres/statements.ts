@@ -38,12 +38,14 @@ export function operationStatements(schema: string): OperationStatements {
         name: `${prefix}gate`,
         text: `/* effectively-once:operation.gate */ select ${schema}.gate($1::uuid, $2::bigint, $3::bigint, $4::text) as xid`,
         values: [attempt.id, locks.payload, locks.key, String(idleTimeoutMs)],
+        columns: ['xid'],
       }
     },
     open: (idleTimeoutMs) => ({
       name: `${prefix}open`,
       text: `/* effectively-once:operation.open */ select ${schema}.open($1::text) as xid`,
       values: [String(idleTimeoutMs)],
+      columns: ['xid'],
     }),
     record: (r) => ({
       name: `${prefix}record`,

@@ -1,0 +1,169 @@
+/**
+ * Batch: several of our statements as one message to the server, with one answer.
+ *
+ * A driver ends every statement with a Sync of its own, and each Sync has an answer of its own: a system call on the
+ * server, a packet, a wake-up of this process. A batch has one Sync. The server stops at the first error and skips the
+ * rest, so a COMMIT at the end is never reached behind a failed statement; the transaction is then open and failed.
+ *
+ * To the driver a batch is a query object of the user ("submittable", as a cursor is). A client that does not take
+ * one gets the same statements as one simple-query string (./inline.ts).
+ *
+ * @module
+ */
+
+import type { PgClient, PgResult, PgStatement } from './handle.ts'
+import { encodeBatch, encodeQuery, type WireStatement } from './wire.ts'
+
+/** Told once: the answers in order, or the first error (null = none). */
+export type BatchEnd = (error: Error | null, results: readonly PgResult[]) => void
+
+/** What batches need of one client. */
+export interface BatchPort {
+  readonly stream: Stream
+  /** Text by name of what the server has prepared on this connection. */
+  readonly prepared: Map<string, string>
+  readonly Batch: new (port: BatchPort, statements: readonly PgStatement[], prepare: boolean, end: BatchEnd) => object
+}
+
+interface Stream {
+  cork(): void
+  uncork(): void
+  write(bytes: Uint8Array): boolean
+  readonly writable: boolean
+}
+
+const ports = new WeakMap<object, BatchPort | null>()
+
+/** How batches are written for this client; null when it is not made of what we know. */
+export function batchPort(client: object): BatchPort | null {
+  let port = ports.get(client)
+  if (port === undefined) {
+    port = findPort(client)
+    ports.set(client, port)
+  }
+  return port
+}
+
+/**
+ * Sends `statements` in one message. With `prepare`, statements that have a name are prepared at their first use on a
+ * connection. Throws a TypeError, before anything is sent, for a value that cannot be sent.
+ */
+export function sendBatch(
+  client: PgClient,
+  port: BatchPort,
+  statements: readonly PgStatement[],
+  prepare: boolean,
+  end: BatchEnd,
+): void {
+  const batch = new port.Batch(port, statements, prepare, end)
+  ;(client as unknown as { query(batch: object): void }).query(batch)
+}
+
+function findPort(client: object): BatchPort | null {
+  if (!('connection' in client) || typeof client.connection !== 'object' || client.connection === null) return null
+  if (!('stream' in client.connection)) return null
+  const { stream } = client.connection
+  if (!isStream(stream)) return null
+  const Query: unknown = 'Query' in client.constructor ? client.constructor.Query : undefined
+  if (typeof Query !== 'function' || typeof Query.prototype !== 'object' || Query.prototype === null) return null
+  return { stream, prepared: new Map(), Batch: batchClass(Query.prototype as object) }
+}
+
+function isStream(value: unknown): value is Stream {
+  if (typeof value !== 'object' || value === null || !('writable' in value)) return false
+  return ['cork', 'uncork', 'write'].every((name) => typeof Reflect.get(value, name) === 'function')
+}
+
+/** Names of ours in a batch are not the driver's: it keeps a list of its own of what it has prepared. */
+const NAME_SUFFIX = '_b'
+
+const classes = new WeakMap<object, BatchPort['Batch']>()
+
+/**
+ * The class of batches for one version of the driver. A pipelining client takes query objects of its own class only, so
+ * ours stands in line behind it; its constructor, which makes a whole result, is not run.
+ */
+function batchClass(driverQuery: object): BatchPort['Batch'] {
+  let made = classes.get(driverQuery)
+  if (made !== undefined) return made
+  made = class Batch {
+    /** The driver may put its own in front, to bound the wait. */
+    callback: (error: Error | null) => void
+    readonly #port: BatchPort
+    readonly #statements: readonly PgStatement[]
+    readonly #wire: WireStatement[]
+    readonly #message: Buffer
+    readonly #results: PgResult[] = []
+    #rows: Record<string, unknown>[] = []
+    #end: BatchEnd | undefined
+
+    constructor(port: BatchPort, statements: readonly PgStatement[], prepare: boolean, end: BatchEnd) {
+      this.#port = port
+      this.#statements = statements
+      this.#wire = statements.map(({ name: given, text, values = [] }) => {
+        const name = prepare && given !== undefined ? given + NAME_SUFFIX : ''
+        return { name, parse: name !== '' && port.prepared.get(name) === text ? undefined : text, values }
+      })
+      const [only, ...others] = this.#wire
+      const plain = only !== undefined && others.length === 0 && only.name === '' && only.values.length === 0
+      this.#message = plain ? encodeQuery(only.parse ?? '') : encodeBatch(this.#wire)
+      this.#end = end
+      this.callback = (error) => this.#settle(error)
+    }
+
+    submit(): null {
+      if (this.#port.stream.writable) this.#port.stream.write(this.#message)
+      return null
+    }
+
+    handleRowDescription(): void {}
+
+    handleDataRow(message: { readonly fields: readonly (string | null)[] }): void {
+      const { columns = [] } = this.#statements[this.#results.length] ?? {}
+      this.#rows.push(Object.fromEntries(columns.map((column, index) => [column, message.fields[index]])))
+    }
+
+    handleCommandComplete(message: { readonly text: string }): void {
+      const index = this.#results.length
+      const wire = this.#wire[index]
+      if (wire !== undefined && wire.name !== '' && wire.parse !== undefined) {
+        this.#port.prepared.set(wire.name, wire.parse)
+      }
+      this.#results.push({ command: commandOf(message.text), rowCount: countOf(message.text), rows: this.#rows })
+      this.#rows = []
+    }
+
+    handleError(error: Error): void {
+      this.callback(error)
+    }
+
+    handleReadyForQuery(): void {
+      this.callback(null)
+    }
+
+    handlePortalSuspended(): void {}
+
+    handleEmptyQuery(): void {}
+
+    #settle(error: Error | null): void {
+      const end = this.#end
+      this.#end = undefined
+      end?.(error, this.#results)
+    }
+  }
+  Object.setPrototypeOf(made.prototype, driverQuery)
+  classes.set(driverQuery, made)
+  return made
+}
+
+/** Tags are like `COMMIT`, `SELECT 1`, `INSERT 0 1`, `CREATE TABLE`. */
+function commandOf(tag: string): string {
+  const space = tag.indexOf(' ')
+  return space === -1 ? tag : tag.slice(0, space)
+}
+
+function countOf(tag: string): number | null {
+  const space = tag.lastIndexOf(' ')
+  const count = space === -1 ? Number.NaN : Number(tag.slice(space + 1))
+  return Number.isNaN(count) ? null : count
+}

@@ -1,0 +1,171 @@
+/**
+ * Wire: several prepared statements as one piece of PostgreSQL's protocol (version 3), with one Sync at the end.
+ *
+ * Nothing is described: the sender knows what its own statements answer. Values travel as text, bytes as they are.
+ *
+ * @module
+ */
+
+/** One statement of a batch. */
+export interface WireStatement {
+  /** Text to parse first; undefined when the server knows the name. */
+  readonly parse: string | undefined
+  /** Name of the prepared statement; empty = the unnamed one. */
+  readonly name: string
+  readonly values: readonly unknown[]
+}
+
+/**
+ * Encodes Parse (where wanted), Bind and Execute of each statement, then Sync.
+ *
+ * @throws {TypeError} for a value that has no text form.
+ */
+export function encodeBatch(statements: readonly WireStatement[]): Buffer {
+  end = 0
+  for (const { parse, name, values } of statements) {
+    if (parse !== undefined) encodeParse(name, parse)
+    const bind = open(BIND)
+    cstring('')
+    cstring(name)
+    encodeValues(values)
+    // No list of result formats: every column comes as text.
+    int16(0)
+    close(bind)
+    bytes(EXECUTE_ALL)
+  }
+  bytes(SYNC)
+  const encoded = Buffer.from(scratch.subarray(0, end))
+  if (scratch.length > SCRATCH_BYTES_MAX) scratch = Buffer.allocUnsafe(SCRATCH_BYTES)
+  return encoded
+}
+
+/** Encodes one statement without values as a simple query, which has its own end. */
+export function encodeQuery(text: string): Buffer {
+  end = 0
+  const query = open(QUERY)
+  cstring(text)
+  close(query)
+  return Buffer.from(scratch.subarray(0, end))
+}
+
+const BIND = 0x42
+const CLOSE = 0x43
+const PARSE = 0x50
+const QUERY = 0x51
+const STATEMENT = 0x53
+/** Execute of the unnamed portal, without a limit of rows. */
+const EXECUTE_ALL = Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0])
+const SYNC = Buffer.from([0x53, 0, 0, 0, 4])
+const TEXT = 0
+const BINARY = 1
+
+const SCRATCH_BYTES = 16_384
+/** A scratch buffer that grew beyond this is not kept. */
+const SCRATCH_BYTES_MAX = 1_048_576
+
+// One encoding is made from start to end without a turn of the event loop in between.
+let scratch: Buffer = Buffer.allocUnsafe(SCRATCH_BYTES)
+let end = 0
+
+/** Closing a name that is not there is no error, so whatever an earlier attempt left behind is gone before it is parsed. */
+function encodeParse(name: string, text: string): void {
+  if (name !== '') {
+    const closing = open(CLOSE)
+    byte(STATEMENT)
+    cstring(name)
+    close(closing)
+  }
+  const parsing = open(PARSE)
+  cstring(name)
+  cstring(text)
+  int16(0)
+  close(parsing)
+}
+
+function encodeValues(values: readonly unknown[]): void {
+  int16(values.length)
+  for (const value of values) int16(value instanceof Uint8Array ? BINARY : TEXT)
+  int16(values.length)
+  for (const value of values) {
+    if (value === null || value === undefined) {
+      int32(-1)
+    } else if (value instanceof Uint8Array) {
+      int32(value.byteLength)
+      bytes(value)
+    } else {
+      const start = end
+      int32(0)
+      utf8(textOf(value))
+      scratch.writeInt32BE(end - start - 4, start)
+    }
+  }
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'string') return value
+  if (typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean') return String(value)
+  if (Array.isArray(value)) return arrayText(value)
+  throw new TypeError('a value of this kind cannot be sent with a statement of ours')
+}
+
+/** An array in PostgreSQL's text form: every element quoted, so that none is taken for syntax. */
+function arrayText(values: readonly unknown[]): string {
+  const elements = values.map((value) =>
+    value === null || value === undefined ? 'null' : `"${textOf(value).replace(/["\\]/g, '\\$&')}"`,
+  )
+  return `{${elements.join(',')}}`
+}
+
+/** Starts a message; its length is filled in by `close`. */
+function open(type: number): number {
+  byte(type)
+  const start = end
+  int32(0)
+  return start
+}
+
+function close(start: number): void {
+  scratch.writeInt32BE(end - start, start)
+}
+
+function room(size: number): void {
+  if (end + size <= scratch.length) return
+  const larger = Buffer.allocUnsafe(2 * (end + size))
+  scratch.copy(larger, 0, 0, end)
+  scratch = larger
+}
+
+function byte(value: number): void {
+  room(1)
+  scratch[end] = value
+  end += 1
+}
+
+function int16(value: number): void {
+  room(2)
+  scratch.writeInt16BE(value, end)
+  end += 2
+}
+
+function int32(value: number): void {
+  room(4)
+  scratch.writeInt32BE(value, end)
+  end += 4
+}
+
+function bytes(value: Uint8Array): void {
+  room(value.byteLength)
+  scratch.set(value, end)
+  end += value.byteLength
+}
+
+/** At most three bytes for each code unit. */
+function utf8(text: string): void {
+  room(3 * text.length)
+  end += scratch.write(text, end)
+}
+
+function cstring(text: string): void {
+  utf8(text)
+  byte(0)
+}
