@@ -5,14 +5,15 @@ import { doors } from './scripts/doors.ts'
 const config: KnipConfig = {
   entry: [
     ...doors().map(({ source }) => source),
-    'src/cli/main.ts',
+    // Started as processes of their own.
+    'src/cli/demo/*-child.ts',
     'scripts/*.ts',
     'bench/**/*.ts',
     'test/processes/**/*.ts',
   ],
   project: ['src/**/*.ts', 'scripts/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts'],
   // Called by name in scripts/check.ts, or by changesets' own command.
-  ignoreDependencies: ['@arethetypeswrong/cli', '@changesets/cli', 'dependency-cruiser', 'publint', 'tsx'],
+  ignoreDependencies: ['@arethetypeswrong/cli', 'dependency-cruiser', 'publint'],
   ignoreExportsUsedInFile: true,
   exclude: ['types'],
 }

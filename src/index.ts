@@ -29,6 +29,7 @@ export type {
   Handler,
   HandlerContext,
 } from './inbox/options.ts'
+export { type Unprocessable, unprocessable } from './inbox/unprocessable.ts'
 export { createOnce, type Once, type OnceOptions } from './once.ts'
 export type { WorkContext } from './operation/attempt.ts'
 export type { Scope } from './operation/identity.ts'

@@ -185,6 +185,7 @@ class Ear {
       }
       client.on('error', lost)
       client.on('end', lost)
+      // sql-built: a channel cannot be bound; it is made of the schema's checked identifier.
       await client.query({ text: `listen "${this.#options.channel}"` })
       await this.#checkHearing(client)
     } catch (error) {

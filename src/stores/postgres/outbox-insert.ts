@@ -3,7 +3,7 @@
  *
  * `seq` is drawn in the order of the array: the rows are sorted by their position before the identity column's
  * default is evaluated. The default runs after the work's own statements, hence after the locks that put writers
- * of one ordering key in a row, which makes order of seq the order of their commits. (I8, PROTOCOL A)
+ * of one ordering key in a row, which makes order of seq the order of their commits. (I8)
  *
  * @module
  */

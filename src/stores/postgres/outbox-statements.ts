@@ -41,6 +41,7 @@ const UNCLAIM =
 /** The SQL of one schema; `schema` is the quoted identifier. */
 export function outboxStatements(schema: string): OutboxStatements {
   const named = (name: string, text: string): OutboxStatement => ({
+    // sql-built: only texts of this file are put together; every value is a parameter.
     name: statementName(schema, `outbox_${name}`),
     text: `/* effectively-once:outbox.${name} */ ${text}`,
   })
@@ -152,11 +153,13 @@ export function outboxStatements(schema: string): OutboxStatements {
     ),
     park: named(
       'park',
+      // sql-built: only texts of this file are put together; every value is a parameter.
       `with ${step()}, r as (select * from rows from (pg_catalog.unnest($5::bigint[]), pg_catalog.unnest($6::text[]), ` +
         `pg_catalog.unnest($7::text[]), pg_catalog.unnest($8::bigint[]), pg_catalog.unnest($9::int[])) ` +
         `as r(seq, reason, error, delay_ms, counts)), ` +
         `d as (delete from ${schema}.outbox o using l, r where o.lane = l.lane and o.seq = r.seq returning ${from('o')}), ` +
         `i as (insert into ${schema}.outbox_parked (${MESSAGE}, attempts, next_at, reason, last_error) ` +
+        // sql-built: a list of our own columns.
         `select ${from('d')}, r.counts, ${lease('r.delay_ms')}, r.reason, r.error from d join r on r.seq = d.seq), ` +
         `u as (update ${schema}.outbox_parked p set attempts = p.attempts + r.counts, next_at = ${lease('r.delay_ms')}, ` +
         `reason = r.reason, last_error = r.error from l, r where p.lane = l.lane and p.seq = r.seq) select ${HELD}`,
@@ -196,6 +199,7 @@ export function outboxStatements(schema: string): OutboxStatements {
     ),
     quarantine: named(
       'quarantine',
+      // sql-built: only texts of this file are put together; every value is a parameter.
       `with r as (select * from rows from (pg_catalog.unnest($5::bigint[]), pg_catalog.unnest($6::text[]), ` +
         `pg_catalog.unnest($7::text[]), pg_catalog.unnest($8::boolean[])) as r(seq, reason, error, stops_key)), ` +
         `${step(`${forgetDeaths("('poison' = any($6::text[]))")}`, 'lane, alone_claims')}, ` +
@@ -244,6 +248,7 @@ export function outboxStatements(schema: string): OutboxStatements {
     // The lane's row is locked first: no step of its owner runs in between.
     redrive: named(
       'redrive',
+      // sql-built: only texts of this file are put together; every value is a parameter.
       `with c as (select lane, id from ${schema}.outbox_quarantine where id = any($1::uuid[]) union all ` +
         `select lane, id from ${schema}.outbox_parked where id = any($1::uuid[])), ` +
         `l as materialized (select lane from ${schema}.outbox_lane where lane in (select lane from c) order by lane for update), ` +
