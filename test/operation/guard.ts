@@ -67,7 +67,7 @@ export const insertOrder = (tx: pg.PoolClient, ref: string): Promise<pg.QueryRes
 export async function until(condition: () => Promise<boolean> | boolean, ms = 10_000): Promise<void> {
   const deadline = performance.now() + ms
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`not so within ${ms} ms: ${condition}`)
+    if (performance.now() > deadline) throw new Error(`not so within ${ms} ms: ${String(condition)}`)
     await new Promise((resolve) => setTimeout(resolve, 10))
   }
 }
@@ -88,11 +88,8 @@ export function interceptedPool(
           const [first] = args
           const text = typeof first === 'string' ? first : String((first as { text?: unknown }).text)
           const other = intercept(text, target)
-          return Reflect.apply(
-            target.query as (...all: unknown[]) => unknown,
-            target,
-            other === undefined ? args : [other],
-          )
+          const query: unknown = Reflect.get(target, 'query')
+          return Reflect.apply(query as (...all: unknown[]) => unknown, target, other === undefined ? args : [other])
         }
       },
     })

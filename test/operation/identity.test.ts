@@ -204,7 +204,7 @@ describe('T1, R02: two tenants with the same key and payload', () => {
 /** Leaves the async context of a work, in which operations are refused. */
 function outsideOfWork<T>(run: () => Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    detached.push(() => run().then(resolve, reject))
+    detached.push(() => void run().then(resolve, reject))
   })
 }
 const detached: (() => void)[] = []
