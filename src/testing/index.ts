@@ -5,7 +5,12 @@
  * @module
  */
 
-export { brokerConformance } from '../broker/conformance/index.ts'
+export {
+  type BrokerCase,
+  type BrokerHarness,
+  type BrokerSetup,
+  brokerConformance,
+} from '../broker/conformance/index.ts'
 export { type MemoryBroker, type MemoryBrokerOptions, memoryBroker } from '../brokers/memory/index.ts'
 export type { Capabilities, ConformanceCase } from '../shared/conformance.ts'
 export type { OpenStore, StoreHarness } from '../store/conformance/harness.ts'

@@ -3,8 +3,10 @@
  */
 import amqp from 'amqplib'
 import { describe, expect, test } from 'vitest'
+import { brokerConformance } from '../../src/broker/conformance/index.ts'
 import type { ConnectionState, Delivery, OutgoingMessage } from '../../src/broker/contract.ts'
 import { rabbitmq, rabbitmqQueue } from '../../src/brokers/rabbitmq/index.ts'
+import { rabbitHarness } from '../conformance/rabbitmq-harness.ts'
 import { canStartNode, eventually, uniqueName } from '../rabbitmq.ts'
 import {
   cleanups,
@@ -25,6 +27,11 @@ import {
 
 describe.skipIf(!canStartNode)('RabbitMQ node of our own', () => {
   useOwnNode()
+
+  const harness = rabbitHarness({ connect, payloadBytesMax: PAYLOAD_BYTES_MAX, block: (on) => node.memoryAlarm(on) })
+  for (const each of brokerConformance.filter(({ needs }) => needs === 'block' || needs === 'size-limit')) {
+    test(`conformance: ${each.name}`, () => each.run(harness))
+  }
 
   test('B49 SC32 R29: SIGKILL of the node with 100 unconfirmed settles each once, and resent none is missing', async () => {
     const here = world()

@@ -5,14 +5,9 @@
  */
 
 import assert from 'node:assert/strict'
+import type { Capabilities, ConformanceCase } from '../../shared/conformance.ts'
 import { pause } from '../../shared/waiting.ts'
 import type { Broker, Delivery, OutgoingMessage, Publisher, PublishResult, Source } from '../contract.ts'
-
-/**
- * Faults and limits that not every harness can make; a case that needs one is skipped where it is missing, and the
- * runner prints the reason.
- */
-export type BrokerNeed = 'disconnect' | 'length-limit' | 'size-limit' | 'block'
 
 /** One broker, empty, that nothing else uses. */
 export interface BrokerSetup {
@@ -29,18 +24,15 @@ export interface BrokerSetup {
   close(): Promise<void>
 }
 
-export interface BrokerHarness {
-  supports(need: BrokerNeed): boolean
+/**
+ * Needs of cases are faults and limits that not every harness can make: `disconnect`, `length-limit`, `size-limit`,
+ * `block`.
+ */
+export interface BrokerHarness extends Capabilities {
   open(): Promise<BrokerSetup>
 }
 
-/** A case is data: any runner can run it. It rejects with an assertion when the adapter breaks the contract. */
-export interface BrokerCase {
-  /** The claim that holds, with the ids it proves. */
-  readonly name: string
-  readonly needs?: BrokerNeed | undefined
-  run(harness: BrokerHarness): Promise<void>
-}
+export type BrokerCase = ConformanceCase<BrokerHarness>
 
 /** Bound for whatever a case waits for, milliseconds. */
 export const CASE_TIMEOUT_MS = 15_000

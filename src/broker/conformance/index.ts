@@ -3,7 +3,8 @@
  *
  * @example
  * for (const each of brokerConformance) {
- *   test.skipIf(each.needs !== undefined && !harness.supports(each.needs))(each.name, () => each.run(harness))
+ *   const lack = each.needs === undefined ? undefined : harness.lacks(each.needs)
+ *   test.skipIf(lack !== undefined)(each.name, () => each.run(harness))
  * }
  *
  * @module
@@ -13,7 +14,7 @@ import type { BrokerCase } from './harness.ts'
 import { publisherCases } from './publisher.cases.ts'
 import { sourceCases } from './source.cases.ts'
 
-export type { BrokerCase, BrokerHarness, BrokerNeed, BrokerSetup } from './harness.ts'
+export type { BrokerCase, BrokerHarness, BrokerSetup } from './harness.ts'
 
 /** Every case, publisher first. */
 export const brokerConformance: readonly BrokerCase[] = [...publisherCases, ...sourceCases]
