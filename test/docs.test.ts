@@ -7,6 +7,7 @@ import { examplesOf, writeExamples } from '../scripts/examples.ts'
 import { anchorsOf, fencesOf, linksOf } from '../scripts/markdown.ts'
 import { ERRORS } from '../src/shared/errors.ts'
 import { createDatabase } from './database.ts'
+import { amqpUrl } from './rabbitmq.ts'
 
 describe('documents', () => {
   test('docs/errors.md has every code of the table and no other', () => {
@@ -46,16 +47,24 @@ describe('documents', () => {
 
   const run = writeExamples('.tmp/examples').filter((example) => example.run)
 
-  test.each(run)('the example of $name runs against the built package', { timeout: 120_000 }, async ({ file }) => {
-    if (!existsSync('dist/index.js')) throw new Error('the package is not built: npm run build')
-    const database = await createDatabase()
-    try {
-      await promisify(execFile)(process.execPath, ['--import', 'tsx', file], {
-        env: { ...process.env, DATABASE_URL: database.url },
-        timeout: 90_000,
-      })
-    } finally {
-      await database.drop()
-    }
-  })
+  const amqpNeeded = (code: string) => code.includes('AMQP_URL')
+
+  test.for(run)(
+    'the example of $name runs against the built package',
+    { timeout: 120_000 },
+    async (example, { skip }) => {
+      const { code, file } = example
+      if (amqpNeeded(code) && amqpUrl === null) skip('no RabbitMQ')
+      if (!existsSync('dist/index.js')) throw new Error('the package is not built: npm run build')
+      const database = await createDatabase()
+      try {
+        await promisify(execFile)(process.execPath, ['--import', 'tsx', file], {
+          env: { ...process.env, DATABASE_URL: database.url, AMQP_URL: amqpUrl ?? '' },
+          timeout: 90_000,
+        })
+      } finally {
+        await database.drop()
+      }
+    },
+  )
 })
