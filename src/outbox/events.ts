@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { QuarantineReason } from '../store/outbox.ts'
+import type { ParkReason, QuarantineReason } from '../store/outbox.ts'
 
 export type RelayEvent =
   | { readonly kind: 'laneAcquired'; readonly lane: number; readonly fence: number; readonly deaths: number }
@@ -21,7 +21,7 @@ export type RelayEvent =
       readonly lane: number
       readonly messageId: string
       readonly topic: string
-      readonly reason: 'returned' | 'refused'
+      readonly reason: ParkReason
       readonly attempt: number
       readonly delayMs: number
     }
@@ -34,6 +34,8 @@ export type RelayEvent =
     }
   | { readonly kind: 'disconnected'; readonly reason: string }
   | { readonly kind: 'connected' }
+  /** Reading takes long: old snapshots keep dead rows, or the table is cold. Reads grow while it lasts. */
+  | { readonly kind: 'slowRead'; readonly lane: number; readonly ms: number }
   /** The store cannot be asked; the relay waits and tries again. */
   | { readonly kind: 'storeUnavailable'; readonly reason: string }
   | { readonly kind: 'storeAvailable' }

@@ -1,9 +1,9 @@
 /**
  * Lane: one ownership of one lane, from the acquisition to its end.
  *
- * Two loops share a window (./window.ts). The reader reads, publishes, and moves failing rows aside, one step after the
- * other, so that no read overlaps a change of what is parked. The settler removes confirmed rows while the reader
- * goes on. Everything is dropped when the lane is lost: the next owner starts from the rows.
+ * One loop does one statement at a time, so no read overlaps a change of what is parked, and every settling makes
+ * durable what was read before it. Publishing goes on meanwhile: the window (./window.ts) holds what is read ahead and
+ * in flight. Everything is dropped when the lane is lost: the next owner starts from the rows.
  *
  * @module
  */
@@ -15,23 +15,30 @@ import { backoffMs, pause } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
 import type { LaneLease, LaneStep, ParkedRow, PendingRow } from '../store/outbox.ts'
 import { toOutgoing } from './outgoing.ts'
+import { idlePollMs } from './poll.ts'
 import type { RelaySettings } from './relay-options.ts'
-import { Window } from './window.ts'
+import { type Choice, type Flight, type Landing, Window } from './window.ts'
 
 /** Rows of one settling statement. */
 const SETTLE_MAX = 5_000
+/** Confirmed rows wait so long for company. Milliseconds. */
+const SETTLE_DELAY_MS = 50
 /** Parked rows tried at once, and rows of their keys sent back at once. */
-const DUE_MAX = 100
-const RETURN_MAX = 1_000
+const DUE_MAX = 200
+const RETURN_MAX = 2_000
 /** A read slower than this shares its walk over dead rows among more rows. */
 const SLOW_READ_MS = 50
 const READ_MAX = 10_000
 /** Deaths in a row after which rows are sent one at a time, and claims after which such a row is quarantined (SC38). */
 const DEATHS_MAX = 2
 const CLAIMS_MAX = 10
-/** How often a stopping lane looks whether its time is over, milliseconds. */
-const STOP_POLL_MS = 50
+/** With so many stopped keys in memory no new rows are read. */
+const STOPPED_KEYS_MAX = 100_000
+/** How often the stopped keys are asked for again, in polls: operators change them too. */
+const KEYS_EVERY_POLLS = 5
 const STORE_RETRY = { minMs: 50, maxMs: 2_000 }
+/** Pauses after a connection that failed again before it confirmed anything. */
+const FLAPPING = { minMs: 50, maxMs: 30_000 }
 
 /** Why an ownership ended. */
 export type LaneEnd = 'released' | 'lost'
@@ -40,330 +47,368 @@ export class Lane {
   readonly lease: LaneLease
   readonly #settings: RelaySettings
   readonly #publisher: Publisher
-  readonly #window = new Window()
-  readonly #reader = new Wake()
-  readonly #settler = new Wake()
-  /** Whether rows are sent one at a time, because owners before us died. */
-  #alone: boolean
+  readonly #window: Window
+  readonly #wake = new Wake()
+  readonly #choice: Choice
+  /** Rows still to be sent one at a time, because owners before us died. */
   #aloneLeft: number
-  /** Monotonic: until when we may publish, by our own clock started before the renewing statement. */
+  /** Monotonic: until when the lane is ours, by a clock started before the renewing statement was sent. */
   #deadline: number
   #lost = false
-  #stopping = false
-  #readerDone = false
+  #stopAt: number | undefined
   #readLimit: number
   /** Whether there may be rows that we have not read. */
   #mayHaveMore = true
+  #pollAt = 0
+  #idlePolls = 0
   #dueAt = 0
   #keysAt = 0
-  #idlePolls = 0
+  /** When the first of the confirmed rows was confirmed. */
+  #confirmedAt = 0
+  /** Rows were read that a lane step must make durable first. */
+  #undurable = false
+  #disconnects = 0
+  #resumeAt = 0
+  /** Since when the connection is not open. */
+  #closedSince: number | undefined
   #storeFailures = 0
 
   constructor(settings: RelaySettings, publisher: Publisher, lease: LaneLease, deaths: number, acquiredAt: number) {
     this.#settings = settings
     this.#publisher = publisher
     this.lease = lease
-    this.#alone = deaths >= DEATHS_MAX
-    this.#aloneLeft = settings.windowMax
+    this.#window = new Window(settings.strictOrder)
+    this.#aloneLeft = deaths >= DEATHS_MAX ? settings.windowMax : 0
     this.#deadline = acquiredAt + settings.leaseMs
     this.#readLimit = settings.batchMax
+    this.#choice = {
+      delayMs: (attempt) => backoffMs(attempt, settings.backoff),
+      stopsKey: settings.stopsKey,
+      patienceMs: settings.publishTimeoutMs * 0.9,
+      now: () => performance.now(),
+    }
   }
 
   /** Something was committed, or the connection changed. */
   ring(): void {
     this.#mayHaveMore = true
     this.#idlePolls = 0
-    this.#reader.ring()
+    this.#wake.ring()
   }
 
   /** Nothing of ours is under way. */
   get isIdle(): boolean {
-    return this.#window.isEmpty
+    return this.#window.isEmpty && !this.#mayHaveMore
   }
 
   /** Ends after what is in flight is settled; the lane is handed back. */
   stop(): void {
-    this.#stopping = true
-    this.#reader.ring()
+    this.#stopAt ??= performance.now() + this.#settings.stopTimeoutMs
+    this.#wake.ring()
   }
 
   /** Runs until the lane is lost or `stop` was called. Never rejects. */
   async run(): Promise<LaneEnd> {
-    const settling = this.#settle()
-    await this.#read()
-    this.#readerDone = true
-    this.#settler.ring()
-    await settling
+    while (!this.#lost && !this.#hasEnded()) {
+      const busy = await this.#guarded(() => this.#turn())
+      if (!busy && !this.#lost && !this.#hasEnded()) await this.#sleep()
+    }
     if (this.#lost) return 'lost'
     const released = await this.#settings.store.release(this.lease).catch(() => 'lost' as const)
     return released === 'done' ? 'released' : 'lost'
   }
 
-  async #read(): Promise<void> {
-    const stopBy = () => performance.now() + this.#settings.stopTimeoutMs
-    let stopAt = Number.POSITIVE_INFINITY
-    while (!this.#lost) {
-      if (this.#stopping && stopAt === Number.POSITIVE_INFINITY) {
-        stopAt = stopBy()
-        this.#window.dropAhead()
-      }
-      await this.#guarded(() => this.#turn())
-      if (this.#stopping && ((this.#window.flights === 0 && !this.#window.hasAside) || performance.now() > stopAt))
-        return
-      if (!this.#lost && !this.#canGoOn()) await this.#reader.sleep(this.#sleepMs())
-    }
+  #hasEnded(): boolean {
+    if (this.#stopAt === undefined) return false
+    const { flights, confirmed, hasAside } = this.#window
+    return (flights === 0 && confirmed === 0 && !hasAside) || performance.now() > this.#stopAt
   }
 
-  /** One pass of the reader; every statement is one atomic step, so any of them may end it. */
-  async #turn(): Promise<void> {
+  /** The most urgent step. @returns whether there was one. */
+  async #turn(): Promise<boolean> {
     const window = this.#window
-    if (window.hasAside) await this.#moveAside()
-    await this.#keepLease()
-    if (this.#lost) return
-    if (window.disconnected !== undefined) {
-      await this.#recover()
-      return
-    }
-    if (this.#stopping || this.#publisher.state.kind !== 'open') return
-    await this.#refreshKeys()
-    await this.#retryParked()
-    if (this.#shouldRead()) await this.#readAhead()
-    if (this.#alone) await this.#sendAlone()
-    else await this.#send()
+    const now = performance.now()
+    if (window.hasAside) return this.#moveAside()
+    if (now > this.#deadline - (this.#settings.leaseMs * 2) / 3) return this.#renew()
+    if (window.confirmed >= this.#settings.batchMax) return this.#settle()
+    if (window.confirmed > 0 && now >= this.#confirmedAt + SETTLE_DELAY_MS) return this.#settle()
+    if (!this.#mayWork(now)) return window.confirmed > 0 ? this.#settle() : this.#recover(now)
+    if (now >= this.#keysAt) return this.#refreshKeys()
+    if (this.#undurable) return window.confirmed > 0 ? this.#settle() : this.#renew()
+    if (now >= this.#dueAt && (await this.#retryParked())) return true
+    if (await this.#send()) return true
+    if (this.#shouldRead()) return this.#readAhead()
+    if (window.confirmed > 0) return this.#settle()
+    return false
   }
 
-  #canGoOn(): boolean {
-    if (this.#window.hasAside) return true
-    if (this.#stopping || this.#window.disconnected !== undefined || this.#publisher.state.kind !== 'open') return false
-    return this.#shouldRead() || (this.#roomToSend() > 0 && this.#window.next(this.#settings.strictOrder) !== undefined)
+  /** Whether rows may be read and sent. */
+  #mayWork(now: number): boolean {
+    if (this.#stopAt !== undefined) return false
+    if (this.#publisher.state.kind !== 'open') {
+      this.#closedSince ??= now
+      return false
+    }
+    this.#closedSince = undefined
+    return this.#window.disconnected === undefined
+  }
+
+  /** The connection failed: nothing counts, the lane waits, then starts again from the lowest row (B55, R29). */
+  async #recover(now: number): Promise<boolean> {
+    if (this.#stopAt !== undefined) {
+      this.#window.dropAhead()
+      return false
+    }
+    if (this.#window.flights > 0) return false
+    // Somebody else may reach the broker: a lane is not kept by an owner that cannot publish (B63).
+    if (this.#closedSince !== undefined) {
+      if (now > this.#closedSince + this.#settings.leaseMs) this.stop()
+      return false
+    }
+    if (this.#resumeAt === 0) {
+      this.#disconnects += 1
+      this.#resumeAt = this.#disconnects === 1 ? now : now + backoffMs(this.#disconnects - 1, FLAPPING)
+      if (this.#aloneLeft > 0) {
+        return this.#step(await this.#settings.store.unclaimAlone(this.lease, this.#settings.leaseMs), now)
+      }
+    }
+    if (now < this.#resumeAt) return false
+    this.#resumeAt = 0
+    this.#window.reconnected()
+    this.#mayHaveMore = true
+    return true
   }
 
   #shouldRead(): boolean {
-    if (!this.#mayHaveMore || this.#window.hasAside) return false
-    if (this.#alone) return this.#window.isEmpty
-    return this.#window.ahead < this.#settings.batchMax && this.#roomToSend() > 0
+    const { batchMax, windowMax, bytesMax } = this.#settings
+    const { ahead, flights, bytes, stoppedKeys } = this.#window
+    if (!this.#mayHaveMore || stoppedKeys >= STOPPED_KEYS_MAX) return false
+    if (this.#aloneLeft > 0) return ahead === 0 && flights === 0
+    return ahead < batchMax && ahead + flights < windowMax && bytes < bytesMax
   }
 
-  #roomToSend(): number {
-    if (this.#stopping) return 0
-    if (this.#alone) return this.#window.flights === 0 ? 1 : 0
-    return this.#settings.windowMax - this.#window.flights
-  }
-
-  #sleepMs(): number {
-    const { pollMs, leaseMs } = this.#settings
-    const now = performance.now()
-    const poll = Math.min(pollMs * 2 ** this.#idlePolls, pollMs * 5)
-    if (this.#window.isEmpty) this.#idlePolls = Math.min(this.#idlePolls + 1, 3)
-    const jittered = poll * (0.75 + Math.random() / 2)
-    const renewIn = this.#deadline - (leaseMs * 2) / 3 - now
-    const dueIn = this.#dueAt - now
-    if (this.#stopping) return STOP_POLL_MS
-    // A poll looks for rows that nobody rang for.
-    this.#mayHaveMore = true
-    return Math.max(1, Math.min(jittered, Math.max(renewIn, 5), Math.max(dueIn, 5)))
-  }
-
-  async #readAhead(): Promise<void> {
-    const { store, batchMax, bytesMax } = this.#settings
-    const limit = this.#alone ? 1 : this.#readLimit
+  async #readAhead(): Promise<boolean> {
+    const { store, bytesMax } = this.#settings
     this.#mayHaveMore = false
     const started = performance.now()
-    const { rows, durable } = await store.read(this.lease.lane, this.#window.held(), limit, bytesMax)
-    const slow = performance.now() - started > SLOW_READ_MS
-    this.#readLimit = slow ? Math.min(READ_MAX, this.#readLimit * 2) : Math.max(batchMax, this.#readLimit >> 1)
-    if (rows.length > 0) this.#idlePolls = 0
-    // A ring in the meantime has set it already.
-    if (rows.length === limit || bytesOf(rows) > bytesMax / 2) this.#mayHaveMore = true
-    if (!durable && !(await this.#renew())) return
-    this.#window.take(rows)
-    if (rows.length === 0 && this.#window.isEmpty && !(await this.#forgetDeaths())) return
-    if (this.#window.hasAside) await this.#moveAside()
-  }
-
-  /** The lane is empty: nothing is left that could have killed an owner. */
-  async #forgetDeaths(): Promise<boolean> {
-    if (!this.#alone) return true
-    this.#alone = false
-    return await this.#renew(true)
-  }
-
-  async #send(): Promise<void> {
-    const { strictOrder } = this.#settings
-    let room = this.#roomToSend()
-    // The connection may have been lost and replaced while we asked the store: then what it swallowed comes first.
-    while (room > 0 && this.#window.disconnected === undefined) {
-      if (!this.#mayPublish() && !(await this.#renew())) return
-      if (strictOrder) {
-        const row = this.#window.next(true)
-        if (row === undefined) return
-        this.#window.send(row)
-        this.#publish(row)
-        room -= 1
-      } else {
-        const rows = this.#window.takeAhead(Math.min(room, this.#settings.batchMax))
-        if (rows.length === 0) return
-        for (const row of rows) if (this.#window.fly(row)) this.#publish(row)
-        room -= rows.length
-      }
+    const room = Math.max(1, bytesMax - this.#window.bytes)
+    const limit = this.#readLimit
+    const { rows, durable, more } = await store.read(this.lease.lane, this.#window.held(), limit, room)
+    this.#adaptReadLimit(performance.now() - started)
+    if (rows.length > 0) {
+      // A ring in the meantime has set it already.
+      this.#mayHaveMore ||= rows.length >= limit || more === true
+      this.#idlePolls = 0
+      this.#undurable ||= !durable
+      this.#window.take(rows)
+    } else if (this.#aloneLeft > 0 && this.#window.isEmpty) {
+      // Nothing is left that could have killed an owner.
+      this.#aloneLeft = 0
+      return this.#renew(true)
     }
+    return true
+  }
+
+  #adaptReadLimit(ms: number): void {
+    const { batchMax, emit } = this.#settings
+    if (ms > SLOW_READ_MS && this.#readLimit < READ_MAX) {
+      if (this.#readLimit === batchMax) emit({ kind: 'slowRead', lane: this.lease.lane, ms: Math.round(ms) })
+      this.#readLimit = Math.min(READ_MAX, this.#readLimit * 2)
+    } else if (ms <= SLOW_READ_MS / 2) {
+      this.#readLimit = Math.max(batchMax, this.#readLimit >> 1)
+    }
+  }
+
+  /** Sends what may be sent. @returns whether anything was done. */
+  async #send(): Promise<boolean> {
+    const room = this.#settings.windowMax - this.#window.flights
+    if (this.#window.ahead === 0 || room <= 0) return false
+    if (!this.#mayPublish()) return this.#renew()
+    if (this.#aloneLeft > 0) return this.#sendAlone()
+    const rows = this.#window.sendable(Math.min(room, this.#settings.batchMax))
+    const now = performance.now()
+    const { stops } = this.#window
+    for (const row of rows) {
+      // A row of this very batch may have stopped its key.
+      if (this.#window.stops === stops || !this.#window.divert(row)) this.#publish(row, now)
+    }
+    return rows.length > 0 || this.#window.hasAside
   }
 
   /** After deaths: one row at a time, counted before it is sent (I15). */
-  async #sendAlone(): Promise<void> {
-    const row = this.#window.flights === 0 ? this.#window.next(false) : undefined
-    if (row === undefined) return
-    const at = performance.now()
-    const claims = await this.#settings.store.claimAlone(this.lease, this.#settings.leaseMs, row.seq)
-    if (!this.#step(claims > 0 ? 'done' : 'lost', at)) return
-    this.#window.send(row)
-    if (claims > CLAIMS_MAX) {
-      this.#answer(row, { kind: 'invalid', reason: `its relay ended ${CLAIMS_MAX} times while it was sent` }, 'poison')
-      return
-    }
-    this.#publish(row)
+  async #sendAlone(): Promise<boolean> {
+    if (this.#window.flights > 0) return false
+    const [row] = this.#window.sendable(1)
+    if (row === undefined) return this.#window.hasAside
+    await this.#claimAndPublish(row)
+    return true
   }
 
-  #publish(row: PendingRow): void {
+  async #claimAndPublish(row: PendingRow | ParkedRow): Promise<void> {
+    const at = performance.now()
+    // In flight from here: when the claim's answer is lost the row is neither read again nor forgotten.
+    const flight = this.#window.fly(row, at)
+    let claims: number
+    try {
+      claims = await this.#settings.store.claimAlone(this.lease, this.#settings.leaseMs, row.seq)
+    } catch (error) {
+      this.#answered(this.#window.answer(flight, { kind: 'disconnected', reason: 'not sent' }, this.#choice))
+      throw error
+    }
+    if (!this.#step(claims > 0 ? 'done' : 'lost', at)) return
+    if (claims > CLAIMS_MAX) {
+      const why = `its relay ended ${CLAIMS_MAX} times while it was sent alone`
+      this.#answered(this.#window.quarantine(flight, 'poison', why, this.#settings.stopsKey(row.topic)), 'poison')
+      return
+    }
+    this.#transmit(row, flight)
+  }
+
+  #publish(row: PendingRow | ParkedRow, now: number): void {
+    this.#transmit(row, this.#window.fly(row, now))
+  }
+
+  #transmit(row: PendingRow, flight: Flight): void {
     const message = toOutgoing(row)
     if (typeof message === 'string') {
-      this.#answer(row, { kind: 'invalid', reason: message }, 'undecodable')
+      const stopsKey = this.#settings.stopsKey(row.topic)
+      this.#answered(this.#window.quarantine(flight, 'undecodable', message, stopsKey), 'undecodable')
       return
     }
-    this.#publisher.publish(message, (result) => this.#answer(row, result))
+    this.#publisher.publish(message, (result: PublishResult) => {
+      if (!this.#lost) this.#answered(this.#window.answer(flight, result, this.#choice))
+    })
   }
 
-  #answer(row: PendingRow, result: PublishResult, reason: 'invalid' | 'undecodable' | 'poison' = 'invalid'): void {
-    const { backoff, stopsKey, emit } = this.#settings
-    const choice = { delayMs: (attempt: number) => backoffMs(attempt, backoff), stopsKey, reason }
-    const answered = this.#window.answer(row.seq, result, choice)
-    if (answered === undefined) return
-    const { lane, id: messageId, topic } = row
-    if (result.kind === 'confirmed') {
-      if (answered.attempts === undefined) this.#settler.ring()
-      else this.#reader.ring()
-      if (this.#window.flights <= this.#settings.windowMax - this.#settings.batchMax || this.#window.flights === 0) {
-        this.#reader.ring()
+  #answered(landing: Landing | undefined, reason: 'invalid' | 'undecodable' | 'poison' = 'invalid'): void {
+    if (landing === undefined) return
+    const { lane } = this.lease
+    const { id: messageId, topic } = landing.flight
+    switch (landing.kind) {
+      case 'confirmed':
+        this.#onConfirmed()
+        return
+      case 'parked': {
+        const { reason: why, attempt, delayMs } = landing
+        this.#settings.emit({ kind: 'parked', lane, messageId, topic, reason: why, attempt, delayMs })
+        break
       }
-      return
+      case 'quarantined':
+        this.#settings.emit({ kind: 'quarantined', lane, messageId, topic, reason })
+        break
+      case 'lost':
+        break
     }
-    if (result.kind === 'returned' || result.kind === 'refused') {
-      const attempt = (answered.attempts ?? 0) + 1
-      emit({ kind: 'parked', lane, messageId, topic, reason: result.kind, attempt, delayMs: answered.delayMs ?? 0 })
-    } else if (result.kind === 'invalid') {
-      emit({ kind: 'quarantined', lane, messageId, topic, reason })
-    }
-    this.#reader.ring()
+    this.#wake.ring()
   }
 
-  async #moveAside(): Promise<void> {
-    const aside = this.#window.takeAside()
-    const { store, leaseMs, history } = this.#settings
+  /** Called for every message: wakes the loop only when it has a reason to look. */
+  #onConfirmed(): void {
+    this.#disconnects = 0
+    const { confirmed, flights, hasAside } = this.#window
+    const { batchMax, windowMax, strictOrder } = this.#settings
+    if (confirmed === 1) this.#confirmedAt = performance.now()
+    if (flights === 0 || confirmed === batchMax || flights === windowMax - batchMax || hasAside || strictOrder) {
+      this.#wake.ring()
+    }
+  }
+
+  /** Moves rows where their answers say. Each statement is one step; what failed is tried again. */
+  async #moveAside(): Promise<boolean> {
+    const { store, leaseMs } = this.#settings
+    const window = this.#window
+    const aside = window.takeAside()
     try {
       if (aside.park.length > 0) {
         const at = performance.now()
-        if (!this.#step(await store.park(this.lease, leaseMs, aside.park), at)) return
-        this.#dueAt = Math.min(this.#dueAt, at + Math.min(...aside.park.map((row) => row.delayMs)))
+        if (!this.#step(await store.park(this.lease, leaseMs, aside.park), at)) return true
+        this.#dueAt = aside.park.reduce((due, { delayMs }) => Math.min(due, at + delayMs), this.#dueAt)
+        window.left(aside.park.splice(0))
       }
       if (aside.behind.length > 0) {
         const at = performance.now()
-        if (!this.#step(await store.parkBehind(this.lease, leaseMs, aside.behind), at)) return
+        if (!this.#step(await store.parkBehind(this.lease, leaseMs, aside.behind), at)) return true
+        window.left(aside.behind.splice(0).map((seq) => ({ seq })))
       }
       if (aside.quarantine.length > 0) {
         const at = performance.now()
-        const { kind } = await store.quarantine(this.lease, leaseMs, aside.quarantine)
-        if (!this.#step(kind, at)) return
+        const { kind, next } = await store.quarantine(this.lease, leaseMs, aside.quarantine)
+        if (!this.#step(kind, at)) return true
+        // The lowest row that was parked behind is due now.
+        if (next.length > 0) this.#dueAt = 0
+        if (aside.quarantine.some((row) => row.reason === 'poison')) this.#aloneLeft = 0
         this.#keysAt = 0
-        this.#mayHaveMore = true
+        window.left(aside.quarantine.splice(0))
       }
-      if (aside.confirmedParked.length > 0) {
-        const at = performance.now()
-        const options = { history, progress: true, limit: RETURN_MAX }
-        const { kind } = await store.settleParked(this.lease, leaseMs, aside.confirmedParked, options)
-        if (!this.#step(kind, at)) return
-        this.#settings.emit({ kind: 'published', lane: this.lease.lane, count: aside.confirmedParked.length })
-        this.#keysAt = 0
-        this.#dueAt = 0
-        this.#mayHaveMore = true
-      }
-      this.#window.left(aside)
+      if (aside.sentParked.length > 0) await this.#settleParked(aside.sentParked)
     } catch (error) {
-      this.#window.giveBack(aside)
+      window.giveBack(aside)
+      // An answer was lost: what is stopped is the store's to say.
+      this.#keysAt = 0
       throw error
     }
+    return true
   }
 
-  /** What is parked is the store's to say: after every change, and now and then because operators change it too. */
-  async #refreshKeys(): Promise<void> {
-    const now = performance.now()
-    if (now < this.#keysAt) return
-    const { kind, keys } = await this.#settings.store.stoppedKeys(this.lease, this.#settings.leaseMs)
-    if (!this.#step(kind, now)) return
-    this.#window.stop(keys)
-    this.#keysAt = now + this.#settings.pollMs * (0.75 + Math.random() / 2)
-  }
-
-  async #retryParked(): Promise<void> {
-    const now = performance.now()
-    if (now < this.#dueAt || this.#alone) return
-    const { store, bytesMax, pollMs } = this.#settings
-    const { rows, nextInMs } = await store.due(this.lease.lane, this.#window.held(), DUE_MAX, bytesMax)
-    this.#dueAt = now + Math.max(5, Math.min(nextInMs ?? pollMs * 5, pollMs * 5))
-    if (rows.length === 0) return
-    if (!this.#mayPublish() && !(await this.#renew())) return
-    if (this.#window.disconnected !== undefined) {
-      this.#dueAt = 0
-      return
-    }
-    for (const row of rows) this.#retry(row)
-  }
-
-  #retry(row: ParkedRow): void {
-    this.#window.retry(row)
-    this.#publish(row)
-  }
-
-  /** The connection failed: nothing counts, the lane waits, then starts again from the lowest row (B55). */
-  async #recover(): Promise<void> {
-    if (this.#window.flights > 0) return
-    if (this.#alone) {
-      const at = performance.now()
-      if (!this.#step(await this.#settings.store.unclaimAlone(this.lease, this.#settings.leaseMs), at)) return
-    }
-    if (this.#publisher.state.kind !== 'open') return
-    this.#window.reconnected()
-    this.#mayHaveMore = true
-  }
-
-  /** Removes confirmed rows until the reader has ended and nothing is confirmed. */
-  async #settle(): Promise<void> {
-    while (!this.#lost) {
-      if (this.#window.confirmed === 0) {
-        if (this.#readerDone) return
-        await this.#settler.sleep(this.#settings.leaseMs)
-        continue
-      }
-      // Answers that came in the same turn share the statement.
-      await new Promise(setImmediate)
-      const batch = this.#window.takeConfirmed(SETTLE_MAX)
-      const done = await this.#guarded(() => this.#settleBatch(batch))
-      if (!done) this.#window.unsettled(batch)
-    }
-  }
-
-  async #settleBatch(batch: readonly number[]): Promise<void> {
-    const { store, leaseMs, history, windowMax, emit } = this.#settings
+  async #settleParked(sent: Flight[]): Promise<void> {
+    const { store, leaseMs, history, emit } = this.#settings
     const at = performance.now()
-    if (this.#alone) this.#aloneLeft -= batch.length
-    const progress = !this.#alone || this.#aloneLeft <= 0
-    if (!this.#step(await store.settle(this.lease, leaseMs, batch, { history, progress }), at)) return
-    if (this.#alone && progress) {
-      this.#alone = false
-      this.#aloneLeft = windowMax
+    const options = { history, progress: this.#aloneLeft === 0, limit: RETURN_MAX }
+    const seqs = sent.map((flight) => flight.seq)
+    const { kind, next, moved } = await store.settleParked(this.lease, leaseMs, seqs, options)
+    if (!this.#step(kind, at)) return
+    this.#window.release(
+      sent.map((flight) => flight.orderingKey),
+      next,
+    )
+    this.#window.left(sent.splice(0))
+    if (next.length > 0) this.#dueAt = 0
+    if (moved > 0) this.#mayHaveMore = true
+    emit({ kind: 'published', lane: this.lease.lane, count: seqs.length })
+  }
+
+  /** What is stopped is the store's to say: at the start, now and then, and after an answer was lost. */
+  async #refreshKeys(): Promise<boolean> {
+    const at = performance.now()
+    const { stops } = this.#window
+    const { kind, keys } = await this.#settings.store.stoppedKeys(this.lease, this.#settings.leaseMs)
+    if (!this.#step(kind, at)) return true
+    // A message failed meanwhile: the answer does not know of it.
+    if (this.#window.stops !== stops) return true
+    this.#window.stop(keys)
+    this.#keysAt = at + this.#settings.pollMs * KEYS_EVERY_POLLS * (0.75 + Math.random() / 2)
+    this.#dueAt = 0
+    return true
+  }
+
+  async #retryParked(): Promise<boolean> {
+    if (this.#aloneLeft > 0 && this.#window.flights > 0) return false
+    if (!this.#mayPublish()) return this.#renew()
+    const { store, bytesMax, pollMs } = this.#settings
+    const at = performance.now()
+    const limit = this.#aloneLeft > 0 ? 1 : DUE_MAX
+    const { rows, nextInMs } = await store.due(this.lease.lane, this.#window.held(), limit, bytesMax)
+    const nextMs = rows.length === limit ? 5 : Math.min(nextInMs ?? pollMs * 5, pollMs * 5)
+    this.#dueAt = at + Math.max(5, nextMs)
+    if (!this.#mayWork(performance.now())) return true
+    for (const row of rows) {
+      if (this.#aloneLeft > 0) await this.#claimAndPublish(row)
+      else this.#publish(row, at)
     }
+    return rows.length > 0
+  }
+
+  async #settle(): Promise<boolean> {
+    const { store, leaseMs, history, emit } = this.#settings
+    const batch = this.#window.toSettle(SETTLE_MAX)
+    const at = performance.now()
+    const progress = this.#aloneLeft <= batch.length
+    if (!this.#step(await store.settle(this.lease, leaseMs, batch, { history, progress }), at)) return true
+    this.#aloneLeft = Math.max(0, this.#aloneLeft - batch.length)
     this.#window.settled(batch)
+    this.#confirmedAt = performance.now()
     emit({ kind: 'published', lane: this.lease.lane, count: batch.length })
-    if (this.#window.isEmpty || this.#alone) this.#reader.ring()
+    return true
   }
 
   /** Whether a message sent now would be answered while the lane is still ours. */
@@ -371,61 +416,64 @@ export class Lane {
     return performance.now() < this.#deadline - this.#settings.publishTimeoutMs
   }
 
-  async #keepLease(): Promise<void> {
-    if (performance.now() > this.#deadline - (this.#settings.leaseMs * 2) / 3) await this.#renew()
-  }
-
   async #renew(settled = false): Promise<boolean> {
     const at = performance.now()
     const { kind, wanted } = await this.#settings.store.renew(this.lease, this.#settings.leaseMs, settled)
-    if (wanted) this.stop()
-    return this.#step(kind, at)
+    if (this.#step(kind, at) && wanted) this.stop()
+    return true
   }
 
   /** Takes the answer of a step with the lease that was called at `at`. */
   #step(kind: LaneStep, at: number): boolean {
-    this.#succeeded()
+    if (this.#storeFailures > 0) {
+      this.#storeFailures = 0
+      this.#settings.emit({ kind: 'storeAvailable' })
+    }
     if (kind === 'lost') {
-      this.#lose()
+      this.#lost = true
       return false
     }
     this.#deadline = Math.max(this.#deadline, at + this.#settings.leaseMs)
-    return !this.#lost
-  }
-
-  #lose(): void {
-    this.#lost = true
-    this.#reader.ring()
-    this.#settler.ring()
-  }
-
-  #succeeded(): void {
-    if (this.#storeFailures === 0) return
-    this.#storeFailures = 0
-    this.#settings.emit({ kind: 'storeAvailable' })
+    this.#undurable = false
+    return true
   }
 
   /** Runs a step; a store that cannot be asked is waited for, until the lease must be taken for lost. */
-  async #guarded(step: () => Promise<void>): Promise<boolean> {
+  async #guarded(step: () => Promise<boolean>): Promise<boolean> {
     try {
-      await step()
-      return true
+      return await step()
     } catch (error) {
       this.#storeFailures += 1
       if (this.#storeFailures === 1) {
         const reason = isOnceError(error) ? error.code : error instanceof Error ? error.name : 'unknown'
         this.#settings.emit({ kind: 'storeUnavailable', reason })
       }
-      if (performance.now() > this.#deadline) this.#lose()
+      if (performance.now() > this.#deadline) this.#lost = true
       else await pause(backoffMs(Math.min(this.#storeFailures, 10), STORE_RETRY))
       this.#mayHaveMore = true
-      return false
+      return true
     }
   }
-}
 
-function bytesOf(rows: readonly PendingRow[]): number {
-  let bytes = 0
-  for (const row of rows) bytes += row.payload.length
-  return bytes
+  /** Until rung, or until the next thing is due by the clock. */
+  async #sleep(): Promise<void> {
+    const { pollMs, leaseMs } = this.#settings
+    const now = performance.now()
+    if (this.#window.isEmpty && this.#pollAt <= now) {
+      this.#pollAt = now + idlePollMs(pollMs, this.#idlePolls)
+      this.#idlePolls += 1
+    } else if (this.#pollAt <= now) {
+      this.#pollAt = now + pollMs
+    }
+    const times = [this.#pollAt, this.#deadline - (leaseMs * 2) / 3 + 1]
+    if (this.#window.confirmed > 0) times.push(this.#confirmedAt + SETTLE_DELAY_MS)
+    if (this.#stopAt !== undefined) times.push(this.#stopAt + 1)
+    else if (this.#resumeAt > 0) times.push(this.#resumeAt)
+    else if (this.#window.disconnected === undefined && this.#publisher.state.kind === 'open') {
+      times.push(this.#keysAt, this.#aloneLeft > 0 && this.#window.flights > 0 ? this.#pollAt : this.#dueAt)
+    } else if (this.#closedSince !== undefined) times.push(this.#closedSince + leaseMs + 1)
+    await this.#wake.sleep(Math.max(1, Math.min(...times) - now))
+    // A poll looks for rows that nobody rang for.
+    if (performance.now() >= this.#pollAt) this.#mayHaveMore = true
+  }
 }

@@ -65,6 +65,8 @@ class RunningRelay implements Relay {
   #stopping: Promise<void> | undefined
   #stop = new AbortController()
   #storeReason: string | undefined
+  /** The last state that an event told. */
+  #told: ConnectionState['kind'] | undefined
   #connection: ConnectionState = { kind: 'closed', reason: 'not started' }
 
   constructor(settings: RelaySettings) {
@@ -79,6 +81,7 @@ class RunningRelay implements Relay {
     const { broker, publishTimeoutMs, store, emit } = this.#settings
     this.#publisher = broker.openPublisher({ publishTimeoutMs, onState: (state) => this.#onState(state) })
     this.#connection = this.#publisher.state
+    this.#told = undefined
     this.#bell = store.bell.listen(
       () => this.#ringLanes(),
       (state) =>
@@ -154,7 +157,10 @@ class RunningRelay implements Relay {
   async #takeLanes(publisher: Publisher): Promise<number> {
     const { store, leaseMs, pollMs } = this.#settings
     let nextMs = pollMs * (0.75 + Math.random() / 2)
-    for (const { lane, leaseLeftMs } of await store.lanes()) {
+    // A relay that cannot publish owns nothing: somebody else may reach the broker (B63). Its opening rings us.
+    if (publisher.state.kind !== 'open') return nextMs
+    const lanes = await store.lanes()
+    for (const { lane, leaseLeftMs } of lanes) {
       if (this.#stop.signal.aborted) return 0
       if (this.#lanes.has(lane)) continue
       if (leaseLeftMs > 0) {
@@ -168,7 +174,8 @@ class RunningRelay implements Relay {
       else if (result.kind === 'held') nextMs = Math.min(nextMs, result.retryAfterMs + TAKEOVER_LAG_MS)
       else this.#settings.emit({ kind: 'laneForeign', lane })
     }
-    await store.askForLane(this.#owner, pollMs * 5)
+    const others = lanes.filter(({ owner }) => owner !== null && owner !== this.#owner)
+    if (others.length >= this.#lanes.size + 2) await store.askForLane(this.#owner, pollMs * 5)
     return Math.max(1, nextMs)
   }
 
@@ -190,10 +197,13 @@ class RunningRelay implements Relay {
   }
 
   #onState(state: ConnectionState): void {
-    const before = this.#connection.kind
+    const before = this.#told
     this.#connection = state
+    this.#told = state.kind
+    // The first failure counts as news too: a relay that never got through must say so (B63).
     if (state.kind === before) return
     this.#settings.emit(state.kind === 'open' ? { kind: 'connected' } : { kind: 'disconnected', reason: state.reason })
     this.#ringLanes()
+    this.#manager.ring()
   }
 }

@@ -100,6 +100,8 @@ export interface ReadResult {
    * published before a step with the lease, called after it, was answered `done`.
    */
   readonly durable: boolean
+  /** true: rows may have been left out because of their bytes, although fewer than `limit` are here. */
+  readonly more?: boolean | undefined
 }
 
 /** A message that was answered no, on its way to the parked rows. */

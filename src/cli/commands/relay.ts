@@ -121,6 +121,8 @@ function inWords(event: Exclude<RelayEvent, { kind: 'published' }>): string {
       return `the broker is away: ${event.reason}`
     case 'connected':
       return 'the broker is there'
+    case 'slowRead':
+      return `reading lane ${event.lane} took ${event.ms} ms; a long transaction somewhere may keep dead rows`
     case 'storeUnavailable':
       return `the store is away: ${event.reason}`
     case 'storeAvailable':

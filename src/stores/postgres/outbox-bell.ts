@@ -3,7 +3,7 @@
  *
  * NOTIFY inside the work's transaction halves the throughput of writers (its commit takes a global lock), so it never
  * goes there: after the commit one NOTIFY for all works of the last few milliseconds leaves in a transaction of its
- * own that does not wait for the disk (PROTOCOL A, wake-up). Listening holds one connection of the pool. Behind a
+ * own that does not wait for the disk. Listening holds one connection of the pool. Behind a
  * pooler in transaction mode LISTEN succeeds and nothing ever arrives; a notification to itself finds that out, and
  * the relay is told once and polls.
  *

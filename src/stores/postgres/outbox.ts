@@ -94,13 +94,14 @@ export class PostgresOutbox implements OutboxStore {
       const perRow = Math.max(1, Math.floor(bytesMax / limit))
       const { rows } = await this.#runner.run(this.#sql.read, [lane, literal(inFlight), limit, perRow], doing)
       const small = rows.findIndex((row) => row['payload'] === null)
-      if (small !== 0) return readResult(small === -1 ? rows : rows.slice(0, small), lane)
+      if (small === -1) return readResult(rows, lane)
+      if (small > 0) return { ...readResult(rows.slice(0, small), lane), more: true }
       this.#largeReads.set(lane, LARGE_READS)
     } else {
       this.#largeReads.set(lane, left - 1)
     }
     const { rows } = await this.#runner.run(this.#sql.readLarge, [lane, literal(inFlight), limit, bytesMax], doing)
-    return readResult(rows, lane)
+    return { ...readResult(rows, lane), more: rows.length > 0 }
   }
 
   async settle(
