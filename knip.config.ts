@@ -12,7 +12,7 @@ const config: KnipConfig = {
     'test/processes/**/*.ts',
   ],
   project: ['src/**/*.ts', 'scripts/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts'],
-  // Called by name in scripts/check.ts, or by changesets' own command.
+  // Called by name in scripts/check.ts.
   ignoreDependencies: ['@arethetypeswrong/cli', 'dependency-cruiser', 'publint'],
   ignoreExportsUsedInFile: true,
   exclude: ['types'],

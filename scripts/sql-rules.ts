@@ -30,7 +30,8 @@ const SQL = new RegExp(
 const SAFE_NAMES = new Set(['schema', '#schema'])
 const SAFE_CALLS = new Set(['quoted'])
 const WAIVER = /\/\/ sql-built: \S/
-const DEPTH_MAX = 8
+const SAFE_METHODS = new Set(['replace', 'replaceAll'])
+const DEPTH_MAX = 24
 
 /** Text, or an expression put between text. */
 type Piece = string | ts.Expression
@@ -134,6 +135,11 @@ function isSafe(piece: Piece, constants: Constants, depth = 0): boolean {
   }
   if (ts.isPropertyAccessExpression(piece)) return SAFE_NAMES.has(piece.name.text) || piece.name.text === 'length'
   if (ts.isCallExpression(piece)) {
+    if (ts.isPropertyAccessExpression(piece.expression)) {
+      const { name, expression } = piece.expression
+      const texts = piece.arguments.filter((argument) => !ts.isRegularExpressionLiteral(argument))
+      return SAFE_METHODS.has(name.text) && safe(expression) && texts.every(safe)
+    }
     if (!ts.isIdentifier(piece.expression)) return false
     if (SAFE_CALLS.has(piece.expression.text)) return true
     const body = macros(piece.getSourceFile()).get(piece.expression.text)?.body
@@ -199,7 +205,8 @@ function argumentsFor(name: ts.Identifier): readonly ts.Expression[] | undefined
     const macro = macros(name.getSourceFile()).get(node.parent.name.getText())
     const position = macro?.parameters.indexOf(name.text) ?? -1
     if (macro === undefined || position < 0) continue
-    const given = macro.calls.map((call) => call.arguments[position])
+    const byDefault = node.parameters[position]?.initializer
+    const given = macro.calls.map((call) => call.arguments[position] ?? byDefault)
     return given.every((argument) => argument !== undefined) ? given : undefined
   }
   return undefined

@@ -33,6 +33,9 @@ describe('SQL rules', () => {
     expect(problems(`${tag}q(\`\${tag('x.y')} select 1 from t\`)`)).toEqual([])
     expect(problems(`${tag}q(\`\${tag(name)} select 1 from t\`)`)).toHaveLength(2)
     expect(problems(`${tag}q(\`\${tag('x')} select 1 from t\`)\nlist.map(tag)`)).toHaveLength(2)
+    const from = "const from = (t: string, end = '') => columns.replaceAll(/x/g, `${t}.x`) + end\nconst columns = 'x'\n"
+    expect(problems(`${from}q(\`select \${from('o')} from o\`)`)).toEqual([])
+    expect(problems(`${from}q(\`select \${from(table)} from o\`)`)).toHaveLength(1)
     const at = 'const at = (n: number) => `id = $${n} and owner = $${n + 1}`\n'
     expect(problems(`${at}q(\`select 1 from t where \${at(1)}\`)`)).toEqual([])
     expect(problems(`${at}q(\`select 1 from t where \${at(id)}\`)`)).toHaveLength(1)

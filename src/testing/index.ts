@@ -30,3 +30,4 @@ export {
   type RabbitServiceOptions,
   startRabbit,
 } from './services/rabbitmq.ts'
+export { type ArmedFault, type HeldBytes, type TcpProxy, type TcpProxyOptions, tcpProxy } from './services/tcp-proxy.ts'

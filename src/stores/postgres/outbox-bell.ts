@@ -12,6 +12,7 @@
 
 import { randomUUID } from 'node:crypto'
 import { LocalBell } from '../../outbox/bell.ts'
+import { quoted } from '../../shared/identifier.ts'
 import { backoffMs } from '../../shared/waiting.ts'
 import type { BellListener, BellState, OutboxBell } from '../../store/outbox.ts'
 import { nameOf } from './classify.ts'
@@ -185,8 +186,7 @@ class Ear {
       }
       client.on('error', lost)
       client.on('end', lost)
-      // sql-built: a channel cannot be bound; it is made of the schema's checked identifier.
-      await client.query({ text: `listen "${this.#options.channel}"` })
+      await client.query({ text: `listen ${quoted(this.#options.channel)}` })
       await this.#checkHearing(client)
     } catch (error) {
       this.#retry(`listening failed (${nameOf(error)})`)
