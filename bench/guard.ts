@@ -15,7 +15,7 @@ import { core, stores } from './subject.ts'
 import type { SuiteOptions, SuiteResult } from './suite.ts'
 
 const SCOPE = ['acme', 'orders.create']
-const SLICE = { sliceMs: 320, warmUpMs: 700 }
+const SLICE = { sliceMs: 320, warmUp: 3_000 }
 
 /** One guarded insert under a key of its own. */
 export async function guardedInsert(once: Once<pg.PoolClient>, options?: TransactionOptions): Promise<unknown> {

@@ -10,6 +10,8 @@ export interface SuiteOptions {
   readonly say: Say
   /** Pairs of slices, or repetitions; each suite has its own default. */
   readonly pairs?: number | undefined
+  /** Fewer messages than the goals are about, for a quick look. */
+  readonly messages?: number | undefined
   /** Only the result of this name. */
   readonly only?: string | undefined
 }
