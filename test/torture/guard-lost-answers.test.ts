@@ -270,7 +270,7 @@ test('control: re-reading without the lock is wrong each time when COMMIT is lat
         retentionMs: 60_000,
       }
       const opened = await operations.open(attempt, { gated: true, idleTimeoutMs: 30_000 })
-      await insertOrder(opened.tx as pg.PoolClient, `control ${n}`)
+      await insertOrder(opened.tx, `control ${n}`)
       expect(await opened.finish(record, [])).toBe('unresolved')
       return attempt
     }),
