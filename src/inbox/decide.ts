@@ -1,5 +1,5 @@
 /**
- * Decide: what becomes of a message after one attempt. Pure; the shell in ./run.ts does it. (DECISIONS "Inbox", R34)
+ * Decide: what becomes of a message after one attempt. Pure; the shell in ./run.ts does it. (R34)
  *
  * @module
  */
