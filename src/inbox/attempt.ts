@@ -8,7 +8,7 @@
  */
 
 import { asWork } from '../operation/engine.ts'
-import { OutboxBuffer } from '../outbox/buffer.ts'
+import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
 import { type ErrorCode, OnceError } from '../shared/errors.ts'
 import type { InboxFinish, InboxOpenOptions, InboxVerdict, OpenInbox } from '../store/inbox.ts'
 import type { Item } from './item.ts'
@@ -45,7 +45,37 @@ export interface AttemptSettings {
 }
 
 /** The user's code, given the messages that are new. */
-export type Work<Tx> = (context: Omit<BatchContext<Tx>, 'messages'>, fresh: readonly Item[]) => unknown
+export type Work<Tx> = (context: WorkContext<Tx>, fresh: readonly Item[]) => unknown
+export type WorkContext<Tx> = Omit<BatchContext<Tx>, 'messages'>
+
+/** Attempts under way, so that `stop` can cut them off. */
+export class Running {
+  readonly #cuts: Set<(error: OnceError) => void> = new Set()
+  #stopped = false
+
+  get stopped(): boolean {
+    return this.#stopped
+  }
+
+  add(cut: (error: OnceError) => void): void {
+    this.#cuts.add(cut)
+    if (this.#stopped) cut(stopError())
+  }
+
+  remove(cut: (error: OnceError) => void): void {
+    this.#cuts.delete(cut)
+  }
+
+  /** Cuts off what runs, and what starts later. */
+  stop(): void {
+    this.#stopped = true
+    for (const cut of this.#cuts) cut(stopError())
+  }
+}
+
+function stopError(): OnceError {
+  return new OnceError('TOO_BUSY', 'the consumer was stopped')
+}
 
 /** Runs `work` once for `items`. Never throws. */
 export async function attempt<Tx>(
@@ -53,7 +83,7 @@ export async function attempt<Tx>(
   items: readonly Item[],
   work: Work<Tx>,
   settings: AttemptSettings,
-  stopping: AbortSignal,
+  running: Running,
 ): Promise<AttemptResult> {
   const marksFirst = items.length > 1 || items[0]?.marksFirst === true
   const runs = items.map((item) => ({
@@ -68,7 +98,7 @@ export async function attempt<Tx>(
   } catch (error) {
     return { kind: 'trouble', error }
   }
-  return await new Attempt(host, opened, items, work, settings, stopping).run(marksFirst)
+  return await new Attempt(host, opened, items, work, settings, running).run(marksFirst)
 }
 
 class Attempt<Tx> {
@@ -77,10 +107,10 @@ class Attempt<Tx> {
   readonly #items: readonly Item[]
   readonly #work: Work<Tx>
   readonly #settings: AttemptSettings
-  readonly #stopping: AbortSignal
-  readonly #outbox: OutboxBuffer
-  readonly #cut = new AbortController()
-  #stale = false
+  readonly #running: Running
+  readonly #context: AttemptContext<Tx>
+  /** Why it was cut off. */
+  #cutBy: OnceError | undefined
   /** COMMIT is on its way: its answer is bounded by the store, and cutting would hide it. */
   #finishing = false
 
@@ -90,50 +120,45 @@ class Attempt<Tx> {
     items: readonly Item[],
     work: Work<Tx>,
     settings: AttemptSettings,
-    stopping: AbortSignal,
+    running: Running,
   ) {
     this.#host = host
     this.#opened = opened
     this.#items = items
     this.#work = work
     this.#settings = settings
-    this.#stopping = stopping
-    this.#outbox = new OutboxBuffer(host.outbox)
+    this.#running = running
+    this.#context = new AttemptContext(opened, new OutboxBuffer(host.outbox), settings.consumer)
   }
 
-  async run(marksFirst: boolean): Promise<AttemptResult> {
+  run(marksFirst: boolean): Promise<AttemptResult> {
     const { handlerTimeoutMs } = this.#settings
-    const cut = (why: string) => {
-      if (this.#finishing) return
-      const error = new OnceError('TOO_BUSY', why)
-      this.#cut.abort(error)
-      this.#opened.abort(error)
-    }
-    const timer = setTimeout(() => cut(`the handler ran longer than ${handlerTimeoutMs} ms`), handlerTimeoutMs)
-    const onStop = () => cut('the consumer was stopped')
-    this.#stopping.addEventListener('abort', onStop, { once: true })
-    if (this.#stopping.aborted) onStop()
-    try {
-      return await Promise.race([this.#steps(marksFirst), this.#whenCut()])
-    } finally {
-      clearTimeout(timer)
-      this.#stopping.removeEventListener('abort', onStop)
-      this.#outbox.end()
-    }
-  }
-
-  /** The end of an attempt that is cut off: its late answers change nothing. */
-  #whenCut(): Promise<AttemptResult> {
     return new Promise((resolve) => {
-      const { signal } = this.#cut
-      const end = () => resolve(this.#cutResult(signal.reason))
-      if (signal.aborted) end()
-      else signal.addEventListener('abort', end, { once: true })
+      const cut = (error: OnceError) => {
+        if (this.#finishing || this.#cutBy !== undefined) return
+        this.#cutBy = error
+        this.#context.abort(error)
+        this.#opened.abort(error)
+        end(this.#cutResult(error))
+      }
+      const timer = setTimeout(
+        () => cut(new OnceError('TOO_BUSY', `the handler ran longer than ${handlerTimeoutMs} ms (handlerTimeoutMs)`)),
+        handlerTimeoutMs,
+      )
+      const end = (result: AttemptResult) => {
+        clearTimeout(timer)
+        this.#running.remove(cut)
+        this.#context.buffer.end()
+        resolve(result)
+      }
+      this.#running.add(cut)
+      // Late answers of an attempt that was cut off change nothing.
+      void this.#steps(marksFirst).then(end)
     })
   }
 
   #cutResult(error: unknown): AttemptResult {
-    return this.#stopping.aborted ? { kind: 'stopped' } : { kind: 'failed', error, verdicts: undefined }
+    return this.#running.stopped ? { kind: 'stopped' } : { kind: 'failed', error, verdicts: undefined }
   }
 
   async #steps(marksFirst: boolean): Promise<AttemptResult> {
@@ -150,27 +175,11 @@ class Attempt<Tx> {
       if (fresh.length === 0) return await this.#refused(verdicts)
     }
     try {
-      await asWork(async () => await this.#work(this.#context(), fresh))
+      await asWork(() => this.#work(this.#context, fresh))
     } catch (error) {
       return await this.#handlerFailed(error)
     }
-    return this.#cut.signal.aborted ? this.#cutResult(this.#cut.signal.reason) : await this.#finish(verdicts)
-  }
-
-  #context(): Omit<BatchContext<Tx>, 'messages'> {
-    const opened = this.#opened
-    const { consumer } = this.#settings
-    return {
-      tx: opened.tx,
-      outbox: this.#outbox.outbox,
-      now: () => opened.now(),
-      ifNewer: async (entity, version) => {
-        const newer = await opened.ifNewer(consumer, checkedEntity(entity), checkedVersion(version))
-        if (!newer) this.#stale = true
-        return newer
-      },
-      signal: this.#cut.signal,
-    }
+    return this.#cutBy === undefined ? await this.#finish(verdicts) : this.#cutResult(this.#cutBy)
   }
 
   async #refused(verdicts: readonly InboxVerdict[]): Promise<AttemptResult> {
@@ -189,7 +198,7 @@ class Attempt<Tx> {
     }
     if (verdicts !== undefined && !verdicts.includes('new')) return await this.#refused(verdicts)
     const rolled = await this.#opened.rollback()
-    if (this.#cut.signal.aborted) return this.#cutResult(this.#cut.signal.reason)
+    if (this.#cutBy !== undefined) return this.#cutResult(this.#cutBy)
     // A lost connection is the store's failure, whatever the handler made of it.
     if (rolled === 'lost') {
       return { kind: 'trouble', error: new OnceError('STORE_UNAVAILABLE', 'the connection was lost', { cause: error }) }
@@ -200,7 +209,7 @@ class Attempt<Tx> {
 
   async #finish(known: readonly InboxVerdict[] | undefined): Promise<AttemptResult> {
     this.#finishing = true
-    const rows = this.#outbox.end()
+    const rows = this.#context.buffer.end()
     let finished: InboxFinish | readonly InboxVerdict[]
     try {
       finished = await this.#opened.finish(rows)
@@ -215,7 +224,7 @@ class Attempt<Tx> {
           kind: 'committed',
           verdicts: known ?? this.#items.map(() => 'new'),
           outputs: rows.length,
-          stale: this.#stale,
+          stale: this.#context.stale,
         }
       case 'ended': {
         const error = new OnceError('NOT_A_TRANSACTION', 'the handler ended its transaction itself')
@@ -229,6 +238,41 @@ class Attempt<Tx> {
       default:
         return { kind: 'refused', verdicts: finished }
     }
+  }
+}
+
+/** What the user's code is given. The signal is made when it is asked for: most handlers never look. */
+class AttemptContext<Tx> implements WorkContext<Tx> {
+  readonly tx: Tx
+  readonly outbox: Outbox
+  readonly now: () => Promise<Date>
+  readonly ifNewer: (entity: string, version: number | bigint) => Promise<boolean>
+  readonly buffer: OutboxBuffer
+  stale = false
+  #abort: AbortController | undefined
+  #reason: OnceError | undefined
+
+  constructor(opened: OpenInbox<Tx>, buffer: OutboxBuffer, consumer: string) {
+    this.tx = opened.tx
+    this.outbox = buffer.outbox
+    this.buffer = buffer
+    this.now = () => opened.now()
+    this.ifNewer = async (entity, version) => {
+      const newer = await opened.ifNewer(consumer, checkedEntity(entity), checkedVersion(version))
+      if (!newer) this.stale = true
+      return newer
+    }
+  }
+
+  get signal(): AbortSignal {
+    this.#abort ??= new AbortController()
+    if (this.#reason !== undefined) this.#abort.abort(this.#reason)
+    return this.#abort.signal
+  }
+
+  abort(reason: OnceError): void {
+    this.#reason = reason
+    this.#abort?.abort(reason)
   }
 }
 

@@ -11,7 +11,8 @@ import { randomUUID } from 'node:crypto'
 import type { ConnectionState, Delivery, Subscription } from '../broker/contract.ts'
 import { OnceError } from '../shared/errors.ts'
 import { type Backoff, backoffMs, bounded, pause } from '../shared/waiting.ts'
-import type { Work } from './attempt.ts'
+import { AckBuffer } from './ack-buffer.ts'
+import { Running, type Work } from './attempt.ts'
 import { Due } from './due.ts'
 import type { ConsumerEvent } from './events.ts'
 import { examine, type Item, kindOfError, type Refusal } from './item.ts'
@@ -37,6 +38,8 @@ const BUSY_PAUSE_MS = 100
 const RECOGNISE_MAX = 500
 const REFUSE_MAX = 100
 const CLOSE_BOUND_MS = 10_000
+/** Acknowledgements that are held back together are at most this share of the prefetch. */
+const ACK_SHARE = 8
 
 class ConsumerShell<Tx> implements Consumer {
   readonly #settings: ConsumerSettings<Tx>
@@ -44,8 +47,7 @@ class ConsumerShell<Tx> implements Consumer {
   readonly #runner: Runner<Tx>
   readonly #due: Due
   readonly #owner: string = randomUUID()
-  /** Aborts running handlers. */
-  readonly #cut = new AbortController()
+  readonly #attempts = new Running()
   /** Aborts waits of our own. */
   readonly #stopping = new AbortController()
 
@@ -71,12 +73,14 @@ class ConsumerShell<Tx> implements Consumer {
   #trouble = false
   #pumping = false
   readonly #idle = new Set<() => void>()
+  readonly #acks: AckBuffer
 
   constructor(settings: ConsumerSettings<Tx>, host: ConsumerHost<Tx>) {
     this.#settings = settings
     this.#host = host
     const emit = settings.onEvent === undefined ? undefined : (event: ConsumerEvent) => this.#emit(event)
-    this.#runner = new Runner(host, settings.run, emit, this.#cut.signal)
+    this.#runner = new Runner(host, settings.run, emit, this.#attempts)
+    this.#acks = new AckBuffer(Math.ceil(settings.prefetch / ACK_SHARE), (deliveries) => this.#ack(deliveries))
     this.#due = new Due(host.store, {
       ...settings.due,
       owner: this.#owner,
@@ -142,11 +146,12 @@ class ConsumerShell<Tx> implements Consumer {
     const untouched = this.#handBack()
     const ended = await bounded(this.#runningEnds(), this.#settings.stopTimeoutMs)
     if (ended.kind === 'timeout') {
-      this.#cut.abort()
+      this.#attempts.stop()
       await bounded(this.#runningEnds(), CLOSE_BOUND_MS)
     }
     const claims = [...untouched, ...this.#handBack()].flatMap((item) => (item.claim === undefined ? [] : [item.claim]))
     await this.#host.store.release(claims, 0).catch(() => {})
+    this.#acks.flush()
     if (subscription !== undefined) await bounded(Promise.allSettled([subscription.close()]), CLOSE_BOUND_MS)
     this.#byDelivery.clear()
     this.#inFlight.clear()
@@ -308,7 +313,7 @@ class ConsumerShell<Tx> implements Consumer {
     const run = async () => {
       const dispositions = await this.#runner.refuse(refusals)
       const done = refusals.filter((refusal) => dispositions.get(refusal)?.kind === 'done')
-      this.#ack(done.map((refusal) => refusal.delivery))
+      for (const { delivery } of done) this.#acks.add(delivery)
       if (done.length > 0) this.#lastSettledMs = performance.now()
       for (const [refusal, disposition] of dispositions) {
         if (disposition.kind === 'done') continue
@@ -392,7 +397,7 @@ class ConsumerShell<Tx> implements Consumer {
 
   #settled(items: readonly Item[]): void {
     this.#lastSettledMs = performance.now()
-    this.#ack(items.flatMap((item) => (item.delivery === undefined || item.lost ? [] : [item.delivery])))
+    for (const { delivery, lost } of items) if (delivery !== undefined && !lost) this.#acks.add(delivery)
     let chained = false
     for (const item of items) {
       if (item.delivery !== undefined) this.#byDelivery.delete(item.delivery)
@@ -408,7 +413,6 @@ class ConsumerShell<Tx> implements Consumer {
 
   /** Acknowledges after the commit; what comes too late comes again and is recognised. */
   #ack(deliveries: readonly Delivery[]): void {
-    if (deliveries.length === 0) return
     const late = deliveries.length - (this.#subscription?.ack(deliveries) ?? 0)
     if (late > 0) this.#emit({ kind: 'late-ack', consumer: this.#settings.name, count: late })
   }
@@ -543,6 +547,7 @@ class ConsumerShell<Tx> implements Consumer {
 
   #tellIdle(): void {
     if (this.#running > 0 && this.#state !== 'stopped') return
+    this.#acks.flush()
     for (const resolve of this.#idle) resolve()
     this.#idle.clear()
   }

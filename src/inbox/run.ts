@@ -8,11 +8,11 @@
 import { OnceError } from '../shared/errors.ts'
 import { pause } from '../shared/waiting.ts'
 import type { InboxQuarantineReason, InboxVerdict, NewQuarantine, NewWaiting } from '../store/inbox.ts'
-import { type AttemptResult, type AttemptSettings, attempt, isTrouble, type Work } from './attempt.ts'
+import { type AttemptResult, type AttemptSettings, attempt, isTrouble, type Running, type Work } from './attempt.ts'
 import { afterFailure, afterVerdict, type Limits, type Next } from './decide.ts'
 import type { ConsumerEvent } from './events.ts'
 import { type Item, kindOfError, nameOfError, type Refusal } from './item.ts'
-import type { ConsumerHost, Handler } from './options.ts'
+import type { BatchHandler, ConsumerHost, Handler } from './options.ts'
 
 /**
  * What the caller does with an item.
@@ -43,18 +43,18 @@ export class Runner<Tx> {
   readonly #host: ConsumerHost<Tx>
   readonly #settings: RunSettings
   readonly #emit: ((event: ConsumerEvent) => void) | undefined
-  readonly #stopping: AbortSignal
+  readonly #running: Running
 
   constructor(
     host: ConsumerHost<Tx>,
     settings: RunSettings,
     emit: ((event: ConsumerEvent) => void) | undefined,
-    stopping: AbortSignal,
+    running: Running,
   ) {
     this.#host = host
     this.#settings = settings
     this.#emit = emit
-    this.#stopping = stopping
+    this.#running = running
   }
 
   /** One message in a transaction of its own; `handler` undefined = none for its type. Never throws. */
@@ -157,13 +157,13 @@ export class Runner<Tx> {
   /** An attempt, repeated at once when the database asks for a fresh transaction. */
   async #attempted(items: readonly Item[], work: Work<Tx>): Promise<Tried> {
     for (let round = 1; ; round += 1) {
-      const result = await attempt(this.#host, items, work, this.#settings, this.#stopping)
+      const result = await attempt(this.#host, items, work, this.#settings, this.#running)
       if (result.kind !== 'retry') return result
       if (round > RETRIES_MAX) {
         const error = result.error ?? new OnceError('TOO_BUSY', `${round} serialization failures or deadlocks in a row`)
         return { kind: 'failed', error, verdicts: undefined }
       }
-      await pause(Math.random() * 10 * 2 ** round, this.#stopping)
+      await pause(Math.random() * 10 * 2 ** round)
     }
   }
 
@@ -192,7 +192,7 @@ export class Runner<Tx> {
   async #batch(items: readonly Item[], work: Work<Tx>, into: Map<Item, Disposition>): Promise<void> {
     const [only] = items
     if (only === undefined) return
-    if (this.#stopping.aborted) return setAll(into, items, { kind: 'stopped' })
+    if (this.#running.stopped) return setAll(into, items, { kind: 'stopped' })
     const startedMs = performance.now()
     const result = await this.#attempted(items, work)
     switch (result.kind) {
@@ -415,7 +415,37 @@ export class Runner<Tx> {
 
 /** A handler for single messages as the work of an attempt. */
 export function workOf<Tx>(handler: Handler<Tx>): Work<Tx> {
-  return (context, [item]) => (item === undefined ? undefined : handler({ ...context, message: item.message }))
+  return (context, [item]) => {
+    if (item === undefined) return undefined
+    const { tx, outbox, now, ifNewer } = context
+    return handler({
+      tx,
+      outbox,
+      now,
+      ifNewer,
+      message: item.message,
+      get signal() {
+        return context.signal
+      },
+    })
+  }
+}
+
+/** A handler for batches as the work of an attempt. */
+export function batchWorkOf<Tx>(handler: BatchHandler<Tx>): Work<Tx> {
+  return (context, fresh) => {
+    const { tx, outbox, now, ifNewer } = context
+    return handler({
+      tx,
+      outbox,
+      now,
+      ifNewer,
+      messages: fresh.map((item) => item.message),
+      get signal() {
+        return context.signal
+      },
+    })
+  }
 }
 
 function about(item: Item): { consumer: string; id: string; source: string; type: string } {

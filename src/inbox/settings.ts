@@ -15,7 +15,7 @@ import type { DueSettings } from './due.ts'
 import type { ConsumerEvent } from './events.ts'
 import type { ItemSettings } from './item.ts'
 import type { ConsumerOptions } from './options.ts'
-import { type RunSettings, workOf } from './run.ts'
+import { batchWorkOf, type RunSettings, workOf } from './run.ts'
 
 export interface ConsumerSettings<Tx> {
   readonly name: string
@@ -169,7 +169,7 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
         ? undefined
         : {
             max: batchMax,
-            work: (context, fresh) => handleBatch({ ...context, messages: fresh.map((item) => item.message) }),
+            work: batchWorkOf(handleBatch),
           },
     workFor: handlers,
     probe: {
