@@ -14,6 +14,8 @@ export {
 export { type MemoryBroker, type MemoryBrokerOptions, memoryBroker } from '../brokers/memory/index.ts'
 export type { Capabilities, ConformanceCase } from '../shared/conformance.ts'
 export type { OpenStore, StoreHarness } from '../store/conformance/harness.ts'
+export { inboxCases } from '../store/conformance/inbox.cases.ts'
+export { inboxWaitingCases } from '../store/conformance/inbox-waiting.cases.ts'
 export { operationCases } from '../store/conformance/operation.cases.ts'
 export type { Store } from '../store/store.ts'
 export { type MemoryStore, type MemoryTx, memory } from '../stores/memory/index.ts'

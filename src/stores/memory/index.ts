@@ -4,10 +4,10 @@
  * @module
  */
 
-import type { InboxStore } from '../../store/inbox.ts'
 import type { MigrationReport } from '../../store/migration.ts'
 import type { Store } from '../../store/store.ts'
 import { MemoryDatabase, type MemoryTx } from './database.ts'
+import { MemoryInbox } from './inbox.ts'
 import { MemoryOperations } from './operations.ts'
 import { MemoryOutbox } from './outbox.ts'
 
@@ -34,13 +34,18 @@ export function memory(): MemoryStore {
   const database = new MemoryDatabase()
   const outbox = new MemoryOutbox(database)
   const operations = new MemoryOperations(database, (rows) => outbox.insert(rows))
+  const inbox = new MemoryInbox(
+    database,
+    (rows) => outbox.insert(rows),
+    (act, subject, { actor, reason }) => outbox.audit.push({ act, subject, actor, reason }),
+  )
   const nothingToMigrate: MigrationReport = { schema: 'memory', dryRun: false, before: null, after: null, steps: [] }
   return {
     name: 'memory',
     database,
     operations,
     outbox,
-    inbox: undefined as unknown as InboxStore<MemoryTx>,
+    inbox,
     begin: () => operations.begin(),
     migrate: async () => nothingToMigrate,
     check: async () => {},

@@ -117,7 +117,8 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     if (first === 'new') return { transactionId: second, verdicts: this.#spread(this.#distinct.map(() => 'new')) }
     if (second === undefined) return { transactionId: undefined, verdicts: this.#spread([first as InboxVerdict]) }
     const letters = second.split('').map((letter) => LETTERS[letter] ?? 'busy')
-    return { transactionId: first, verdicts: this.#spread(letters) }
+    const transactionId = letters.includes('new') ? first : undefined
+    return { transactionId, verdicts: this.#spread(letters) }
   }
 
   #refused(error: unknown): GateAnswer {
