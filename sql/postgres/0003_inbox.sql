@@ -122,9 +122,8 @@ declare
   v_fingerprint bytea;
   v_expires_at timestamptz;
 begin
-  if pg_catalog.pg_is_in_recovery() then
-    raise exception 'standby' using errcode = 'EO005';
-  end if;
+  -- Ends the session when BEGIN did not run, refuses a standby, and sets the time-outs of a silent owner.
+  perform :schema.open(p_idle_timeout_ms);
   if not pg_catalog.pg_try_advisory_xact_lock(p_lock) then
     v_verdict := 'busy';
   elsif p_ordering_key is not null and exists (
@@ -143,8 +142,6 @@ begin
       pg_catalog.clock_timestamp() + p_retention_ms * interval '1 millisecond')
     on conflict (id) do nothing;
     if found then
-      -- An owner that vanished without a FIN must not hold the message for hours.
-      perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_idle_timeout_ms, true);
       return 'new ' || pg_catalog.pg_current_xact_id();
     end if;
     select fingerprint, expires_at into v_fingerprint, v_expires_at from :schema.inbox where id = p_id;
@@ -195,9 +192,8 @@ declare
   v_new uuid[];
   v_letters text;
 begin
-  if pg_catalog.pg_is_in_recovery() then
-    raise exception 'standby' using errcode = 'EO005';
-  end if;
+  -- Ends the session when BEGIN did not run, refuses a standby, and sets the time-outs of a silent owner.
+  perform :schema.open(p_idle_timeout_ms);
   perform pg_catalog.set_config('lock_timeout', p_lock_timeout_ms, true);
   with given as (
     select pg_catalog.encode(pg_catalog.substr(p_ids, 16 * i + 1, 16), 'hex')::uuid as id,
@@ -219,7 +215,6 @@ begin
   )
   select pg_catalog.array_agg(id) into v_new from inserted;
   perform pg_catalog.set_config('lock_timeout', v_lock_timeout, true);
-  perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_idle_timeout_ms, true);
   if pg_catalog.cardinality(v_new) = p_count then
     return 'new ' || pg_catalog.pg_current_xact_id();
   end if;

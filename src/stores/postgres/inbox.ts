@@ -71,7 +71,9 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
       distinct.length === 1
         ? this.#sql.gate(only, options, !options.marksFirst)
         : this.#sql.gateMany(distinct, options, LOCK_TIMEOUT_MS)
-    const begin = options.isolation === undefined ? 'begin' : `begin isolation level ${options.isolation}`
+    // Deferrable marks that BEGIN ran: the gate ends the session when it did not.
+    const begin =
+      options.isolation === undefined ? 'begin deferrable' : `begin isolation level ${options.isolation}, deferrable`
     const client = await this.#connections.acquire()
     const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
     return new PostgresOpenInbox(transaction, runs, distinct, this.#sql, this.#settings)
