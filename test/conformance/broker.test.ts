@@ -1,11 +1,12 @@
 /**
  * The broker contract, kept by the in-process broker and by RabbitMQ.
  */
-import { describe, test } from 'vitest'
+import { describe } from 'vitest'
 import { type BrokerHarness, brokerConformance } from '../../src/broker/conformance/index.ts'
 import { memoryBroker } from '../../src/brokers/memory/index.ts'
 import { amqpUrl } from '../rabbitmq.ts'
 import { rabbitHarness } from './rabbitmq-harness.ts'
+import { runConformance } from './run.ts'
 
 const memory: BrokerHarness = {
   lacks: () => undefined,
@@ -28,13 +29,7 @@ const memory: BrokerHarness = {
   },
 }
 
-const suite = (harness: BrokerHarness) => {
-  for (const each of brokerConformance) {
-    const lack = each.needs === undefined ? undefined : harness.lacks(each.needs)
-    const name = lack === undefined ? each.name : `${each.name} [skipped: ${lack}]`
-    test.skipIf(lack !== undefined)(name, () => each.run(harness))
-  }
-}
-
-describe('broker contract on memory', () => suite(memory))
-describe.skipIf(amqpUrl === null)('broker contract on RabbitMQ', () => suite(rabbitHarness()))
+runConformance(brokerConformance, { 'broker contract on memory': memory })
+describe.skipIf(amqpUrl === null)('with a broker', () => {
+  runConformance(brokerConformance, { 'broker contract on RabbitMQ': rabbitHarness() })
+})
