@@ -153,7 +153,7 @@ async function projected(pool: pg.Pool): Promise<number> {
   return rows[0].n
 }
 
-const acknowledgeAll: Consume = (bench, queue, count) => plainConsumer(bench, queue, count, async () => {})
+const acknowledgeAll: Consume = (bench, queue, count) => plainConsumer(bench, queue, count, undefined)
 
 const bareTransactions: Consume = (bench, queue, count) =>
   plainConsumer(bench, queue, count, async (body) => {
@@ -164,12 +164,12 @@ const bareTransactions: Consume = (bench, queue, count) =>
     client.release()
   })
 
-/** What a user without us writes: work, then acknowledge, at most CONCURRENCY at once. */
+/** What a user without us writes: work, at most CONCURRENCY at once, then acknowledge. Without work: only acknowledge. */
 async function plainConsumer(
   { broker }: Bench,
   queue: string,
   count: number,
-  work: (body: Buffer) => Promise<void>,
+  work: ((body: Buffer) => Promise<void>) | undefined,
 ): Promise<number> {
   const startedAt = performance.now()
   const connection = await amqp.connect(broker.url)
@@ -179,23 +179,30 @@ async function plainConsumer(
   let running = 0
   const queued: amqp.ConsumeMessage[] = []
   await new Promise<void>((resolve, reject) => {
+    const acknowledge = (message: amqp.ConsumeMessage) => {
+      channel.ack(message)
+      left -= 1
+      if (left === 0) resolve()
+    }
     const startNext = () => {
       while (running < CONCURRENCY) {
         const message = queued.shift()
-        if (message === undefined) return
+        if (message === undefined || work === undefined) return
         running += 1
         work(message.content).then(() => {
-          channel.ack(message)
+          acknowledge(message)
           running -= 1
-          left -= 1
-          if (left === 0) resolve()
-          else startNext()
+          startNext()
         }, reject)
       }
     }
     channel
       .consume(queue, (message) => {
         if (message === null) return
+        if (work === undefined) {
+          acknowledge(message)
+          return
+        }
         queued.push(message)
         startNext()
       })

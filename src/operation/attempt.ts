@@ -10,7 +10,7 @@
 import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
 import { OnceError } from '../shared/errors.ts'
 import type { Attempt, Isolation, NewRecord, OpenOperation, OperationRecord, Verdict } from '../store/operation.ts'
-import { asWork, type Engine } from './engine.ts'
+import { type Engine, startWork } from './engine.ts'
 import { newRecord } from './operation.ts'
 import { Rejected } from './rejected.ts'
 
@@ -69,9 +69,11 @@ export async function runAttempt<Tx, W>(
       if (decided !== undefined) return { kind: decided }
     }
     const value = await runWork(opened, outbox, work, options.timeoutMs)
-    const decided = await refusal(opened)
-    if (decided !== undefined) return { kind: decided }
-    if (value instanceof Rejected) return await storeRejection(engine, attempt, opened, value, options)
+    if (value instanceof Rejected) {
+      const decided = await refusal(opened)
+      return decided === undefined ? await storeRejection(engine, attempt, opened, value, options) : { kind: decided }
+    }
+    // A refusal that the work has not met is met here; `whyFailed` names it.
     const record = recordOf(engine, attempt, 'succeeded', value, options)
     return await finish(engine, opened, record, outbox)
   } catch (error) {
@@ -170,31 +172,42 @@ async function refusal<Tx>(opened: OpenOperation<Tx>): Promise<Exclude<Verdict, 
 }
 
 /** Runs the user's code, at most `timeoutMs`; then its connection is cut, which rolls back. */
-async function runWork<Tx, W>(
+function runWork<Tx, W>(
   opened: OpenOperation<Tx>,
   outbox: OutboxBuffer,
   work: (context: WorkContext<Tx>) => Promise<W> | W,
   timeoutMs: number,
 ): Promise<W> {
-  const controller = new AbortController()
+  let controller: AbortController | undefined
+  let expired: OnceError | undefined
   const context: WorkContext<Tx> = {
     tx: opened.tx,
     outbox: outbox.outbox,
     now: () => opened.now(),
-    signal: controller.signal,
+    // Made when it is asked for: few works do, and it costs as much as a statement.
+    get signal() {
+      controller ??= new AbortController()
+      if (expired !== undefined) controller.abort(expired)
+      return controller.signal
+    },
   }
-  let timer: NodeJS.Timeout | undefined
-  const expired = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      const error = new OnceError('TOO_BUSY', `the work ran longer than ${timeoutMs} ms (timeoutMs); rolled back`)
-      controller.abort(error)
-      opened.abort(error)
-      reject(error)
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      expired = new OnceError('TOO_BUSY', `the work ran longer than ${timeoutMs} ms (timeoutMs); rolled back`)
+      controller?.abort(expired)
+      opened.abort(expired)
+      reject(expired)
     }, timeoutMs)
+    startWork(
+      () => work(context),
+      (value) => {
+        clearTimeout(timer)
+        resolve(value)
+      },
+      (error: Error) => {
+        clearTimeout(timer)
+        reject(error)
+      },
+    )
   })
-  try {
-    return await Promise.race([asWork(() => work(context)), expired])
-  } finally {
-    clearTimeout(timer)
-  }
 }

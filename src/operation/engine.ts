@@ -38,11 +38,27 @@ export function refuseNesting(): void {
 }
 
 /** Runs a work so that operations started inside it are refused until it has ended. */
-export async function asWork<T>(work: () => Promise<T> | T): Promise<T> {
+export function asWork<T>(work: () => Promise<T> | T): Promise<T> {
+  return new Promise((resolve, reject) => startWork(work, resolve, reject))
+}
+
+/** The same with callbacks, for a caller that makes a promise of its own: each one is felt on the hot path. */
+export function startWork<T>(
+  work: () => Promise<T> | T,
+  succeed: (value: T) => void,
+  failed: (error: Error) => void,
+): void {
   const own: RunningWork = { open: true }
-  try {
-    return await running.run(own, work)
-  } finally {
+  const fail = (error: unknown) => {
     own.open = false
+    failed(error as Error)
+  }
+  try {
+    Promise.resolve(running.run(own, work)).then((value) => {
+      own.open = false
+      succeed(value)
+    }, fail)
+  } catch (error) {
+    fail(error)
   }
 }

@@ -12,11 +12,33 @@ import type { Attempt, OperationRecord } from '../store/operation.ts'
 /** Most callers of this process that wait for operations in progress. */
 export const WAITERS_MAX = 10_000
 
-export interface Running {
-  /** Resolves with the record it stored or met; never rejects. */
-  readonly ended: Promise<OperationRecord | undefined>
+/** A first attempt of this process. */
+export class Running {
   /** Fingerprint of what it works on. */
   readonly payload: Uint8Array
+  #waited: Promise<OperationRecord | undefined> | undefined
+  #report: ((record: OperationRecord | undefined) => void) | undefined
+  #over = false
+  #record: OperationRecord | undefined
+
+  constructor(payload: Uint8Array) {
+    this.payload = payload
+  }
+
+  /** Resolves with the record it stored or met; never rejects. Made when somebody waits, which is rare. */
+  get ended(): Promise<OperationRecord | undefined> {
+    this.#waited ??= new Promise((resolve) => {
+      if (this.#over) resolve(this.#record)
+      else this.#report = resolve
+    })
+    return this.#waited
+  }
+
+  end(record: OperationRecord | undefined): void {
+    this.#over = true
+    this.#record = record
+    this.#report?.(record)
+  }
 }
 
 export class InFlight {
@@ -31,14 +53,11 @@ export class InFlight {
   /** Registers this caller as the first, unless there is one already; returns how to report its end. */
   enter({ id, fingerprint }: Attempt): ((record: OperationRecord | undefined) => void) | undefined {
     if (this.#running.has(id)) return undefined
-    let report: (record: OperationRecord | undefined) => void = () => {}
-    const ended = new Promise<OperationRecord | undefined>((resolve) => {
-      report = resolve
-    })
-    this.#running.set(id, { ended, payload: fingerprint.value })
+    const running = new Running(fingerprint.value)
+    this.#running.set(id, running)
     return (record) => {
       this.#running.delete(id)
-      report(record)
+      running.end(record)
     }
   }
 

@@ -104,9 +104,15 @@ class Transaction<Tx, W> {
     this.#settings = settings
   }
 
-  async run(): Promise<Found> {
+  run(): Promise<Found> {
+    return this.#settings.whenInProgress === 'reject'
+      ? this.#reporting(this.#engine.inFlight.enter(this.#first))
+      : this.#inTurn()
+  }
+
+  /** Waits for another attempt of this process, where there is one. */
+  async #inTurn(): Promise<Found> {
     const { inFlight } = this.#engine
-    if (this.#settings.whenInProgress === 'reject') return await this.#reporting(inFlight.enter(this.#first))
     this.#waitUntil = performance.now() + this.#settings.waitMs
     for (;;) {
       const leave = inFlight.enter(this.#first)
@@ -144,6 +150,7 @@ class Transaction<Tx, W> {
         gated: this.#settings.gated || turn > 0,
         eager: this.#polls > 0,
       })
+      if (result.kind === 'stored') return { record: result.record, replayed: false }
       const found = await this.#decide(attempt, result)
       if (found !== undefined) return found
     }
@@ -151,10 +158,11 @@ class Transaction<Tx, W> {
   }
 
   /** What one try came to; undefined = try again. */
-  async #decide(attempt: Attempt, result: AttemptResult): Promise<Found | undefined> {
+  async #decide(
+    attempt: Attempt,
+    result: Exclude<AttemptResult, { readonly kind: 'stored' }>,
+  ): Promise<Found | undefined> {
     switch (result.kind) {
-      case 'stored':
-        return { record: result.record, replayed: false }
       case 'recorded':
         return await this.#lookup()
       case 'busy':

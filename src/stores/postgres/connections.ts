@@ -39,18 +39,10 @@ export class Connections<C extends PgClient> {
   }
 
   /** Takes a client. TOO_BUSY: our own limit; STORE_UNAVAILABLE: the pool gave none. */
-  async acquire(): Promise<C> {
-    if (this.#held >= this.#limits.limit) await this.#admission()
-    else this.#held += 1
-    try {
-      return await this.#connect()
-    } catch (error) {
-      this.#leave()
-      if (error instanceof OnceError) throw error
-      throw new OnceError('STORE_UNAVAILABLE', `no database connection could be opened (${nameOf(error)})`, {
-        cause: error,
-      })
-    }
+  acquire(): Promise<C> {
+    if (this.#held >= this.#limits.limit) return this.#admission().then(() => this.#connect())
+    this.#held += 1
+    return this.#connect()
   }
 
   /** Gives the client back; with `broken` it is destroyed, so that nobody inherits its state (B105). */
@@ -98,31 +90,40 @@ export class Connections<C extends PgClient> {
     }
   }
 
-  async #connect(): Promise<C> {
-    const connecting = this.#pool.connect()
-    let timer: NodeJS.Timeout | undefined
-    let late = false
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        late = true
-        reject(
-          new OnceError('STORE_UNAVAILABLE', `the pool gave no connection within ${this.#limits.acquireTimeoutMs} ms`),
-        )
+  /** The place is taken; it is left again when the pool gives no client. */
+  #connect(): Promise<C> {
+    return new Promise((resolve, reject) => {
+      let waiting = true
+      const fail = (error: OnceError) => {
+        if (!waiting) return
+        waiting = false
+        clearTimeout(timer)
+        this.#leave()
+        reject(error)
+      }
+      const timer = setTimeout(() => {
+        const { acquireTimeoutMs } = this.#limits
+        fail(new OnceError('STORE_UNAVAILABLE', `the pool gave no connection within ${acquireTimeoutMs} ms`))
       }, this.#limits.acquireTimeoutMs)
+      const refused = (cause: unknown) => {
+        const what = `no database connection could be opened (${nameOf(cause)})`
+        fail(new OnceError('STORE_UNAVAILABLE', what, { cause }))
+      }
+      try {
+        this.#pool.connect().then((client) => {
+          if (!waiting) {
+            client.release()
+            return
+          }
+          waiting = false
+          clearTimeout(timer)
+          listenForErrors(client)
+          resolve(client)
+        }, refused)
+      } catch (error) {
+        refused(error)
+      }
     })
-    connecting.then(
-      (client) => {
-        if (late) client.release()
-      },
-      () => {},
-    )
-    try {
-      const client = await Promise.race([connecting, timeout])
-      listenForErrors(client)
-      return client
-    } finally {
-      clearTimeout(timer)
-    }
   }
 
   #admission(): Promise<void> {

@@ -59,8 +59,11 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     this.#lookups = new LookupGroup((ids) => this.#fetch(ids))
   }
 
-  async open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<C>> {
-    const client = await this.#connections.acquire()
+  open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<C>> {
+    return this.#connections.acquire().then((client) => this.#opened(client, attempt, options))
+  }
+
+  #opened(client: C, attempt: Attempt, options: OpenOptions): OpenOperation<C> {
     const gate = options.gated ? this.#sql.gate(attempt, options.idleTimeoutMs) : this.#sql.open(options.idleTimeoutMs)
     // DEFERRABLE is what tells the gate that BEGIN has run (sql/postgres/0001_operation.sql).
     const begin =
@@ -85,7 +88,8 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     try {
       return await this.#connections.use(this.#settings.answerTimeoutMs, async (client) => {
         try {
-          const { rows } = await client.query(this.#sql.single(record, user, outcomeBytesMax))
+          const single = this.#sql.single(record, user, outcomeBytesMax)
+          const { rows } = await client.query(this.#settings.prepare ? single : withoutName(single))
           return { kind: 'stored', outcome: String(rows[0]?.['outcome']) }
         } catch (error) {
           if (!isOurConflict(error, this.#settings)) throw error
@@ -98,6 +102,10 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       if (error instanceof OnceError) throw error
       if (kind === 'connection') return { kind: 'unresolved' }
       if (kind === 'retry') return { kind: 'retry' }
+      if (kind === 'statement') {
+        this.#settings.prepare = false
+        return { kind: 'retry' }
+      }
       // A table that is missing may be one of the application's own.
       const own = kind === 'schema' && !String(error).includes(this.#settings.schema.replaceAll('"', ''))
       return { kind: 'failed', error: own ? error : toOnceError(error, 'running the statement') }

@@ -4,19 +4,24 @@
  * @module
  */
 
+import { hash } from 'node:crypto'
 import type { Attempt, NewRecord, UserStatement } from '../../store/operation.ts'
 import type { PgStatement } from './handle.ts'
 import { locksOf } from './locks.ts'
+import { statementName } from './statement-name.ts'
 
 /** Name of the constraint that is the arbiter: one record per operation. */
 export const OPERATION_CONSTRAINT = 'operation_pkey'
+
+/** Statements of the user that are prepared, for each connection; further ones are sent as they are. */
+const SINGLES_MAX = 100
 
 const RECORD_COLUMNS =
   'id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, outcome_version, outcome, expires_at'
 
 /** The SQL of one schema; `schema` is the quoted identifier. */
 export function operationStatements(schema: string): OperationStatements {
-  const prefix = `eo_${schema.replaceAll('"', '')}_`
+  const prefix = statementName(schema, '')
   const insert = `insert into ${schema}.operation (${RECORD_COLUMNS})`
   const record =
     `$1::uuid, $2::uuid, $3::text, $4::text, $5::text, $6::bytea, $7::text, $8::smallint, $9::text, ` +
@@ -31,6 +36,25 @@ export function operationStatements(schema: string): OperationStatements {
     r.scope,
     r.outcomeVersion,
   ]
+  const singles = new Map<string, { readonly name: string; readonly text: string }>()
+  /** Text and name are made once for each statement of the user; one that is built anew each time is not prepared. */
+  const singleOf = (user: string, ownValues: number): { name?: string; text: string } => {
+    const key = `${ownValues} ${user}`
+    const known = singles.get(key)
+    if (known !== undefined) return known
+    const shifted = record
+      .replace('$10::bigint', '$9::bigint')
+      .replace('$9::text', `(select ${schema}.fit(coalesce(pg_catalog.json_agg(w), '[]')::text, $10::int) from w)`)
+      .replace(/\$(\d+)/g, (_, position: string) => `$${Number(position) + ownValues}`)
+    // sql-built: the user's own statement text, and ours with its positions moved behind the user's.
+    const text =
+      `/* effectively-once:operation.single */ with w as (${user}\n) ` +
+      `${insert} values (${shifted}) returning outcome`
+    if (singles.size >= SINGLES_MAX) return { text }
+    const made = { name: statementName(schema, `single_${hash('sha256', key, 'hex').slice(0, 16)}`), text }
+    singles.set(key, made)
+    return made
+  }
   return {
     gate: (attempt, idleTimeoutMs) => {
       const locks = locksOf(attempt)
@@ -98,15 +122,8 @@ export function operationStatements(schema: string): OperationStatements {
     }),
     single: (r, user, bytesMax) => {
       const own = user.values ?? []
-      const shifted = record
-        .replace('$10::bigint', '$9::bigint')
-        .replace('$9::text', `(select ${schema}.fit(coalesce(pg_catalog.json_agg(w), '[]')::text, $10::int) from w)`)
-        .replace(/\$(\d+)/g, (_, position: string) => `$${Number(position) + own.length}`)
       return {
-        // sql-built: the user's own statement text, and ours with its positions moved behind the user's.
-        text:
-          `/* effectively-once:operation.single */ with w as (${user.text}\n) ` +
-          `${insert} values (${shifted}) returning outcome`,
+        ...singleOf(user.text, own.length),
         values: [...own, ...fingerprintOf(r), r.retentionMs, bytesMax],
       }
     },
