@@ -52,11 +52,15 @@ function checkContents(tarball: string): void {
   console.log(`${files.length} files, ${Math.round(size / 1024)} kB packed`)
 }
 
+/** Compilers of users besides ours; fetched in CI only, so that the check needs no network elsewhere. */
+const OTHER_COMPILERS = ['5.9.3', '7.0.2']
+
 /** Types of every door under strict settings without skipLibCheck, in both resolutions that consumers use. */
-function checkTypes(folder: string): void {
+function checkTypes(consumer: string): void {
   const imports = doors().map(({ specifier }, index) => `import * as door${index} from '${specifier}'`)
   const names = doors().map((_, index) => `door${index}`)
-  writeFileSync(join(folder, 'consumer.ts'), `${imports.join('\n')}\nexport default [${names.join(', ')}]\n`)
+  writeFileSync(join(consumer, 'consumer.ts'), `${imports.join('\n')}\nexport default [${names.join(', ')}]\n`)
+  const compilers = process.env['CI'] === 'true' ? OTHER_COMPILERS.map((version) => fetched(version)) : []
   for (const [module, moduleResolution] of [
     ['nodenext', 'nodenext'],
     ['esnext', 'bundler'],
@@ -72,10 +76,20 @@ function checkTypes(folder: string): void {
       types: ['node'],
       typeRoots: [resolve('node_modules/@types')],
     }
-    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
-    run(bin('tsc'), ['-p', folder])
+    writeFileSync(join(consumer, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
+    for (const compiler of [bin('tsc'), ...compilers]) run(compiler, ['-p', consumer])
   }
-  console.log('the types of every door compile for nodenext and for bundlers')
+  const others = compilers.length === 0 ? '' : `, also with TypeScript ${OTHER_COMPILERS.join(' and ')}`
+  console.log(`the types of every door compile for nodenext and for bundlers${others}`)
+}
+
+/** Path of another TypeScript's compiler, in a folder of its own so that ours stays ours. */
+function fetched(version: string): string {
+  const own = join(folder, `typescript-${version}`)
+  mkdirSync(own)
+  writeFileSync(join(own, 'package.json'), '{ "private": true }')
+  run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', `typescript@${version}`], own)
+  return join(own, 'node_modules/.bin/tsc')
 }
 
 const folder = mkdtempSync(join(tmpdir(), 'effectively-once-package-'))
