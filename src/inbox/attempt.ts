@@ -42,6 +42,8 @@ export interface AttemptSettings {
   readonly open: Omit<InboxOpenOptions, 'marksFirst'>
   readonly handlerTimeoutMs: number
   readonly stopKeyOnWaiting: boolean
+  /** Ask the store before any of the handler's code runs. */
+  readonly eager: boolean
 }
 
 /** The user's code, given the messages that are new. */
@@ -85,7 +87,7 @@ export async function attempt<Tx>(
   settings: AttemptSettings,
   running: Running,
 ): Promise<AttemptResult> {
-  const marksFirst = items.length > 1 || items[0]?.marksFirst === true
+  const marksFirst = settings.eager || items.length > 1 || items[0]?.marksFirst === true
   const runs = items.map((item) => ({
     mark: item.mark,
     claim: item.claim,
@@ -153,7 +155,7 @@ class Attempt<Tx> {
       }
       this.#running.add(cut)
       // Late answers of an attempt that was cut off change nothing.
-      void this.#steps(marksFirst).then(end)
+      if (this.#cutBy === undefined) void this.#steps(marksFirst).then(end)
     })
   }
 

@@ -66,6 +66,14 @@ export interface ConsumerOptions<Tx> {
   /** How bodies are read. Default `json`: `message.body` parses, and a body that does not parse is quarantined. */
   readonly decode?: 'json' | 'text' | 'bytes' | undefined
 
+  /**
+   * true = a handler starts only when the store has said that its message is new (one trip more). false = its first
+   * statement goes out together with the mark: for a duplicate the statement does nothing, but code of the handler
+   * before it has run. Redelivered messages and batches always wait. Default false; true while keys stop behind
+   * waiting messages.
+   */
+  readonly eager?: boolean | undefined
+
   /** Messages handled at the same time. Default 10 (2 for batches); 1 to 1_000. */
   readonly concurrency?: number | undefined
   /** Most messages of one batch. Default 250; 1 to 10_000. */

@@ -45,6 +45,7 @@ const KNOWN: readonly (keyof ConsumerOptions<unknown>)[] = [
   'typeOf',
   'contentOf',
   'decode',
+  'eager',
   'concurrency',
   'batchMax',
   'prefetch',
@@ -91,7 +92,7 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
   if (options.stopKeyOnWaiting !== undefined && orderBy === undefined) {
     throw new TypeError('stopKeyOnWaiting means nothing without orderBy')
   }
-  const stopKeyOnWaiting = orderBy !== undefined && options.stopKeyOnWaiting !== false
+  const stopKeyOnWaiting = flagOption('stopKeyOnWaiting', options.stopKeyOnWaiting, orderBy !== undefined)
   const handlers = checkedHandlers(options)
   const batches = options.handleBatch !== undefined
   if (options.batchMax !== undefined && !batches) throw new TypeError('batchMax means nothing without handleBatch')
@@ -152,6 +153,7 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
       },
       handlerTimeoutMs,
       stopKeyOnWaiting,
+      eager: flagOption('eager', options.eager, stopKeyOnWaiting),
       attemptsMax,
       backoff,
       pollMs,
@@ -180,6 +182,13 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
       fingerprint: new Uint8Array(32),
     },
   }
+}
+
+function flagOption(option: string, given: boolean | undefined, byDefault: boolean): boolean {
+  if (given !== undefined && typeof given !== 'boolean') {
+    throw new TypeError(`${option} takes true or false, got ${describe(given)}`)
+  }
+  return given ?? byDefault
 }
 
 function isolationOption(given: Isolation | undefined): Isolation | undefined {

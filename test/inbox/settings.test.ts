@@ -9,7 +9,7 @@ const good: ConsumerOptions<unknown> = {
   source: { name: 'orders', subscribe: () => Promise.reject(new Error('not here')) },
   handle: () => {},
 }
-const settings = (options: object) => checkedSettings({ ...good, ...options } as ConsumerOptions<unknown>)
+const settings = (options: object) => checkedSettings({ ...good, ...options })
 
 describe('options of a consumer', () => {
   test.each<[string, object]>([
@@ -32,6 +32,8 @@ describe('options of a consumer', () => {
     ['concurrency', { concurrency: 0 }],
     ['prefetch', { prefetch: 65_536 }],
     ['decode', { decode: 'xml' }],
+    ['eager', { eager: 1 }],
+    ['stopKeyOnWaiting', { orderBy: true, stopKeyOnWaiting: 'no' }],
     ['attemptsMax', { attemptsMax: 0 }],
     ['backoff', { backoff: 5 }],
     ['backoff', { backoff: { min: 5 } }],

@@ -92,6 +92,10 @@ export class GatedTransaction<C extends PgClient> {
   /** Sends BEGIN and the gate unless that was done. */
   begin(): Promise<PgResult> {
     if (this.#gate === undefined) {
+      // Cut off before anything was sent: the client belongs to somebody else by now.
+      if (this.#phase === 'ended') {
+        return Promise.reject(new OnceError('NOT_A_TRANSACTION', 'tx was used after its transaction had ended'))
+      }
       this.#phase = 'open'
       this.#gate = this.#sendOpening()
       this.#gate.catch(() => {})
