@@ -7,8 +7,9 @@
 import { OnceError } from '../../shared/errors.ts'
 import type { InboxFinish, InboxMark, InboxOpenOptions, InboxRun, InboxVerdict, OpenInbox } from '../../store/inbox.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
+import { same } from './bytes.ts'
 import { MemoryTransaction, type MemoryTx } from './database.ts'
-import { type MemoryInbox, same } from './inbox.ts'
+import type { MemoryInbox } from './inbox.ts'
 
 export class MemoryOpenInbox implements OpenInbox<MemoryTx> {
   readonly tx: MemoryTx

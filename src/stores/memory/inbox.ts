@@ -26,6 +26,7 @@ import type {
 } from '../../store/inbox.ts'
 import type { WorkFailure } from '../../store/operation.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
+import { same } from './bytes.ts'
 import type { MemoryDatabase, MemoryTx } from './database.ts'
 import { MemoryOpenInbox } from './inbox-open.ts'
 
@@ -404,8 +405,4 @@ export class MemoryInbox implements InboxStore<MemoryTx> {
 function remember(history: unknown[], entry: object): void {
   history.push(entry)
   if (history.length > HISTORY_MAX) history.shift()
-}
-
-export function same(a: Uint8Array, b: Uint8Array): boolean {
-  return Buffer.compare(a, b) === 0
 }
