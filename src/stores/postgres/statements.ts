@@ -24,7 +24,7 @@ export function operationStatements(schema: string): OperationStatements {
   const prefix = statementName(schema, '')
   const insert = `insert into ${schema}.operation (${RECORD_COLUMNS})`
   const record =
-    `$1::uuid, $2::uuid, $3::text, $4::text, $5::text, $6::bytea, $7::text, $8::smallint, $9::text, ` +
+    `$1::uuid, $2::uuid, $3::${schema}.operation_state, $4::${schema}.operation_fingerprint_mode, $5::text, $6::bytea, $7::text, $8::smallint, $9::text, ` +
     `pg_catalog.clock_timestamp() + $10::bigint * interval '1 millisecond'`
   const fingerprintOf = (r: Omit<NewRecord, 'outcome'>): unknown[] => [
     r.id,
