@@ -27,7 +27,7 @@ export async function outboxSuite({ say, pairs = 15 }: SuiteOptions): Promise<Su
         insertAndTell,
       )
     const baseline = () => bareTransaction(pool)
-    const slices = { callers: 64, pairs, sliceMs: 320, warmUp: 3_000 }
+    const slices = { callers: 64, pairs, sliceMs: 320, warmUp: 8_000 }
     const figures = await paired({ candidate, baseline, ...slices, cpu: database.cpu })
     return { ...aboutDatabase(database), results: [ratioResult('guard-outbox', figures, { limit: 0.55 }, say)] }
   } finally {

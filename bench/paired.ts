@@ -59,7 +59,7 @@ interface Slice {
 /** Pairs after which the baseline runs against itself. */
 const CONTROL_EVERY = 3
 const WARM_UP_SLICE_MS = 200
-const WARM_UP_MS_MAX = 8_000
+const WARM_UP_MS_MAX = 12_000
 
 export async function paired(options: PairedOptions): Promise<Paired> {
   const { candidate, baseline, pairs } = options
