@@ -104,64 +104,20 @@ create table :schema.inbox_version (
   constraint inbox_version_pkey primary key (id)
 );
 
--- Decides one delivery inside its own transaction, by inserting its mark. VOLATILE: each statement below has a fresh
--- snapshot in READ COMMITTED, so the look-up after a conflict sees the row that caused it (B83); above READ COMMITTED
--- an invisible row is a serialization failure, and the caller tries again.
---   'new <transaction id>'  the mark is in; the work may run
---   'duplicate', 'mismatch', 'expired'  a mark is there
---   'busy'    the same message is being worked on elsewhere
---   'behind'  an earlier message of its key waits
--- With p_raise every verdict but 'new' aborts the transaction (EO002, the verdict is the message), so that a
--- statement sent in the same trip cannot run for a duplicate.
-create function :schema.inbox_gate(
-  p_id uuid, p_lock bigint, p_consumer text, p_source text, p_message_id text, p_fingerprint bytea,
-  p_retention_ms bigint, p_idle_timeout_ms text, p_ordering_key text, p_override boolean, p_raise boolean
-) returns text language plpgsql volatile as $gate$
-declare
-  v_verdict text;
-  v_fingerprint bytea;
-  v_expires_at timestamptz;
+-- Refuses from inside an expression, which costs nothing while nothing is refused. Verdicts on a message are EO002 with
+-- the verdict as the message; EO004 turns the COMMIT behind it into a rollback; EO007, as in open, ends a session in
+-- which BEGIN did not run, before statements sent behind it commit one by one.
+create function :schema.inbox_refuse(p_code text, p_message text) returns text language plpgsql volatile as $refuse$
 begin
-  -- Ends the session when BEGIN did not run, refuses a standby, and sets the time-outs of a silent owner.
-  perform :schema.open(p_idle_timeout_ms);
-  if not pg_catalog.pg_try_advisory_xact_lock(p_lock) then
-    v_verdict := 'busy';
-  elsif p_ordering_key is not null and exists (
-    select from :schema.inbox_waiting w
-    where w.consumer = p_consumer and w.ordering_key = p_ordering_key
-      and w.seq < coalesce((select o.seq from :schema.inbox_waiting o where o.id = p_id), 9223372036854775807)
-  ) then
-    v_verdict := 'behind';
-  else
-    if p_override then
-      delete from :schema.inbox
-      where id = p_id and expires_at <= pg_catalog.clock_timestamp() and fingerprint = p_fingerprint;
-    end if;
-    insert into :schema.inbox (id, consumer, source, message_id, fingerprint, expires_at)
-    values (p_id, p_consumer, p_source, p_message_id, p_fingerprint,
-      pg_catalog.clock_timestamp() + p_retention_ms * interval '1 millisecond')
-    on conflict (id) do nothing;
-    if found then
-      return 'new ' || pg_catalog.pg_current_xact_id();
-    end if;
-    select fingerprint, expires_at into v_fingerprint, v_expires_at from :schema.inbox where id = p_id;
-    v_verdict := case
-      when not found then 'busy'
-      when v_fingerprint <> p_fingerprint then 'mismatch'
-      when v_expires_at <= pg_catalog.clock_timestamp() then 'expired'
-      else 'duplicate'
-    end;
+  if p_code = 'EO007' then
+    perform pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid());
   end if;
-  if p_raise then
-    raise exception '%', v_verdict using errcode = 'EO002';
-  end if;
-  return v_verdict;
+  raise exception '%', p_message using errcode = p_code;
 end
-$gate$;
+$refuse$;
 
--- The last statement before COMMIT: it must still be the transaction that took the mark (a work may have ended it),
--- and a message that was claimed must still be ours (another consumer may have taken it over). Otherwise EO004, which
--- turns the COMMIT behind it into a rollback.
+-- The last statement before COMMIT of a message that was claimed: it must still be the transaction that took the mark
+-- (a work may have ended it), and the claim must still be ours (another consumer may have taken it over).
 create function :schema.inbox_seal(
   p_transaction text, p_id uuid, p_owner uuid, p_attempts integer
 ) returns void language plpgsql volatile as $seal$
@@ -169,73 +125,12 @@ begin
   if pg_catalog.pg_current_xact_id_if_assigned()::text is distinct from p_transaction then
     raise exception 'ended' using errcode = 'EO004';
   end if;
-  if p_id is not null then
-    delete from :schema.inbox_waiting where id = p_id and owner = p_owner and attempts = p_attempts;
-    if not found then
-      raise exception 'fenced' using errcode = 'EO004';
-    end if;
+  delete from :schema.inbox_waiting where id = p_id and owner = p_owner and attempts = p_attempts;
+  if not found then
+    raise exception 'fenced' using errcode = 'EO004';
   end if;
 end
 $seal$;
-
--- The same for many messages of one consumer: one insert, in the order of ids so that two batches cannot deadlock.
--- p_ids holds 16 bytes a message, p_fingerprints 32; p_message_ids, p_sources and p_ordering_keys are JSON lists
--- (p_sources null = all ''; p_ordering_keys null = no order). Returns 'new <transaction id>' when all marks are in,
--- else the id of the transaction and one letter a message: n new, d duplicate, m mismatch, e expired, b behind.
--- Messages that another transaction is working on are waited for, at most p_lock_timeout (55P03).
-create function :schema.inbox_gate_many(
-  p_count integer, p_ids bytea, p_fingerprints bytea, p_message_ids json, p_consumer text, p_sources json,
-  p_ordering_keys json, p_retention_ms bigint, p_idle_timeout_ms text, p_lock_timeout_ms text
-) returns text language plpgsql volatile as $gate$
-declare
-  v_lock_timeout text := pg_catalog.current_setting('lock_timeout');
-  v_new uuid[];
-  v_letters text;
-begin
-  -- Ends the session when BEGIN did not run, refuses a standby, and sets the time-outs of a silent owner.
-  perform :schema.open(p_idle_timeout_ms);
-  perform pg_catalog.set_config('lock_timeout', p_lock_timeout_ms, true);
-  with given as (
-    select pg_catalog.encode(pg_catalog.substr(p_ids, 16 * i + 1, 16), 'hex')::uuid as id,
-      p_message_ids ->> i as message_id, coalesce(p_sources ->> i, '') as source,
-      pg_catalog.substr(p_fingerprints, 32 * i + 1, 32) as fingerprint,
-      p_ordering_keys ->> i as ordering_key
-    from pg_catalog.generate_series(0, p_count - 1) i
-  ), inserted as (
-    insert into :schema.inbox (id, consumer, source, message_id, fingerprint, expires_at)
-    select id, p_consumer, source, message_id, fingerprint,
-      pg_catalog.clock_timestamp() + p_retention_ms * interval '1 millisecond'
-    from given g
-    where p_ordering_keys is null or g.ordering_key is null or not exists (
-      select from :schema.inbox_waiting w where w.consumer = p_consumer and w.ordering_key = g.ordering_key
-    )
-    order by id
-    on conflict (id) do nothing
-    returning id
-  )
-  select pg_catalog.array_agg(id) into v_new from inserted;
-  perform pg_catalog.set_config('lock_timeout', v_lock_timeout, true);
-  if pg_catalog.cardinality(v_new) = p_count then
-    return 'new ' || pg_catalog.pg_current_xact_id();
-  end if;
-  -- A statement of its own: its snapshot is younger than the rows the insert has met (B83).
-  with given as (
-    select i, pg_catalog.encode(pg_catalog.substr(p_ids, 16 * i + 1, 16), 'hex')::uuid as id,
-      pg_catalog.substr(p_fingerprints, 32 * i + 1, 32) as fingerprint
-    from pg_catalog.generate_series(0, p_count - 1) i
-  )
-  select pg_catalog.string_agg(case
-      when g.id = any(v_new) then 'n'
-      when m.id is null then 'b'
-      when m.fingerprint <> g.fingerprint then 'm'
-      when m.expires_at <= pg_catalog.clock_timestamp() then 'e'
-      else 'd'
-    end, '' order by g.i)
-  into v_letters
-  from given g left join :schema.inbox m on m.id = g.id;
-  return pg_catalog.pg_current_xact_id() || ' ' || v_letters;
-end
-$gate$;
 
 -- Writes down that a redelivered message is about to run, before it runs: attempt 1, claimed (I15).
 --   'claimed'      it runs now, alone
@@ -278,9 +173,13 @@ begin
     p_queue, p_topic, p_type, p_content_type, p_ordering_key, p_sent_at, p_transport, p_body)
   on conflict (id) do nothing;
   if found then
+    -- The broker still has the message: a count that a crash of the server loses is no message lost, and messages that
+    -- are handled one after another should not wait for the disk twice.
+    perform pg_catalog.set_config('synchronous_commit', 'off', true);
     return 'claimed';
   end if;
-  select fingerprint into v_fingerprint from :schema.inbox_waiting where id = p_id;
+  -- Written, although nothing changes: 'stored' lets the broker forget the message, so the row must be on disk.
+  update :schema.inbox_waiting set due_at = due_at where id = p_id returning fingerprint into v_fingerprint;
   return case when not found then 'busy' when v_fingerprint <> p_fingerprint then 'mismatch' else 'stored' end;
 end
 $claim$;

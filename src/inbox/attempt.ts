@@ -87,7 +87,7 @@ export async function attempt<Tx>(
   settings: AttemptSettings,
   running: Running,
 ): Promise<AttemptResult> {
-  const marksFirst = settings.eager || items.length > 1 || items[0]?.marksFirst === true
+  const marksFirst = settings.eager || settings.stopKeyOnWaiting || items.length > 1 || items[0]?.marksFirst === true
   const runs = items.map((item) => ({
     mark: item.mark,
     claim: item.claim,

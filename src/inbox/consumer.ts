@@ -60,6 +60,8 @@ class ConsumerShell<Tx> implements Consumer {
   readonly #queue = new KeyQueue<Item>()
   /** To be handled alone: redelivered by the broker, or claimed by a consumer that vanished. */
   readonly #suspects: Item[] = []
+  /** There are due rows whose consumer vanished. */
+  #suspectsDue = false
   /** Tried before and still holding their keys; next in line. */
   readonly #resumed: Item[] = []
   #refusals: Refusal[] = []
@@ -87,6 +89,10 @@ class ConsumerShell<Tx> implements Consumer {
       room: () => (this.#trouble || this.#alone ? 0 : settings.concurrency),
       except: () => [...this.#inFlight.keys()],
       take: (items) => this.#arrive(items),
+      suspects: () => {
+        this.#suspectsDue = true
+        this.#schedule()
+      },
       purged: (count) => this.#emit({ kind: 'purged', consumer: settings.name, count }),
       failed: (error) => this.#onTrouble(error),
       item: settings.item,
@@ -234,7 +240,7 @@ class ConsumerShell<Tx> implements Consumer {
     if (this.#trouble || this.#alone || this.#stopping.signal.aborted) return
     const { concurrency } = this.#settings
     if (this.#refusals.length > 0 && this.#running < concurrency) this.#startRefusals()
-    if (this.#suspects.length > 0) {
+    if (this.#suspects.length > 0 || this.#suspectsDue) {
       // Alone: when the process dies now, it is known which message did it.
       if (this.#running === 0) this.#start(this.#suspectsAlone())
       return
@@ -335,13 +341,22 @@ class ConsumerShell<Tx> implements Consumer {
           if (item !== undefined && !item.lost) await this.#runSuspect(item)
         }
       }
+      while (this.#suspectsDue && this.#mayRun()) {
+        const item = await this.#due.suspect()
+        if (item === undefined) this.#suspectsDue = false
+        else await this.#runSuspect(item)
+      }
     } finally {
       this.#alone = false
     }
   }
 
   #mayRunSuspects(): boolean {
-    return this.#suspects.length > 0 && !this.#trouble && !this.#stopping.signal.aborted
+    return this.#suspects.length > 0 && this.#mayRun()
+  }
+
+  #mayRun(): boolean {
+    return !this.#trouble && !this.#stopping.signal.aborted
   }
 
   /** Most messages that come again were applied before (their acknowledgement was lost): one trip for many. */
@@ -532,7 +547,7 @@ class ConsumerShell<Tx> implements Consumer {
   }
 
   #isIdle(): boolean {
-    return this.#running === 0 && this.#queued() === 0
+    return this.#running === 0 && this.#queued() === 0 && !this.#suspectsDue
   }
 
   async #becomesIdle(signal?: AbortSignal): Promise<void> {

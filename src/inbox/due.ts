@@ -33,12 +33,14 @@ export interface DueHost extends DueSettings {
   /** Marks that are in hand. */
   readonly except: () => readonly string[]
   readonly take: (items: readonly Item[]) => void
+  /** There are due rows whose consumer vanished: to be claimed one by one, each when it runs alone. */
+  readonly suspects: () => void
   readonly purged: (count: number) => void
   readonly failed: (error: unknown) => void
 }
 
 export class Due {
-  readonly #store: Pick<InboxStore<never>, 'claimDue' | 'renew' | 'purgeMarks'>
+  readonly #store: Pick<InboxStore<never>, 'claimDue' | 'claimSuspect' | 'renew' | 'purgeMarks'>
   readonly #host: DueHost
   readonly #stopping = new AbortController()
   /** Items whose claim is ours, by mark. */
@@ -48,7 +50,7 @@ export class Due {
   #loops: Promise<unknown> = Promise.resolve()
   #nextPurgeMs: number
 
-  constructor(store: Pick<InboxStore<never>, 'claimDue' | 'renew' | 'purgeMarks'>, host: DueHost) {
+  constructor(store: Pick<InboxStore<never>, 'claimDue' | 'claimSuspect' | 'renew' | 'purgeMarks'>, host: DueHost) {
     this.#store = store
     this.#host = host
     this.#nextPurgeMs = performance.now() + Math.random() * host.purgeEveryMs
@@ -76,6 +78,22 @@ export class Due {
 
   letGo(item: Item): void {
     if (this.#held.get(item.mark.id) === item) this.#held.delete(item.mark.id)
+  }
+
+  /** Claims the next row whose consumer vanished; undefined = there is none, or the store cannot be asked. */
+  async suspect(): Promise<Item | undefined> {
+    const { consumer, owner, leaseMs, types, headsOnly } = this.#host
+    try {
+      const except = this.#host.except()
+      const claimed = await this.#store.claimSuspect({ consumer, owner, leaseMs, types, headsOnly, except })
+      if (claimed === undefined) return undefined
+      const item = itemOfClaimed(claimed, this.#host.item)
+      this.hold(item)
+      return item
+    } catch (error) {
+      this.#host.failed(error)
+      return undefined
+    }
   }
 
   /** Claims what is due; returns how many. */
@@ -109,7 +127,9 @@ export class Due {
     let claimed: readonly ClaimedWaiting[]
     try {
       const except = this.#host.except()
-      claimed = await this.#store.claimDue({ consumer, owner, limit, leaseMs, types, headsOnly, except })
+      const due = await this.#store.claimDue({ consumer, owner, limit, leaseMs, types, headsOnly, except })
+      claimed = due.claimed
+      if (due.suspects) this.#host.suspects()
     } catch (error) {
       this.#host.failed(error)
       return 0

@@ -79,6 +79,7 @@ function encode(value: unknown): unknown {
   if (value === undefined) return { $: 'undefined' }
   if (typeof value === 'bigint') return { $: 'bigint', v: value.toString() }
   if (typeof value === 'number' && !Number.isFinite(value)) return { $: 'number', v: String(value) }
+  if (Object.is(value, -0)) return { $: 'number', v: '-0' }
   if (value instanceof Uint8Array) return { $: 'bytes', v: Buffer.from(value).toString('base64') }
   if (value instanceof Date) return { $: 'date', v: value.getTime() }
   if (Array.isArray(value)) return value.map(encode)

@@ -69,8 +69,8 @@ export interface ConsumerOptions<Tx> {
   /**
    * true = a handler starts only when the store has said that its message is new (one trip more). false = its first
    * statement goes out together with the mark: for a duplicate the statement does nothing, but code of the handler
-   * before it has run. Redelivered messages and batches always wait. Default false; true while keys stop behind
-   * waiting messages.
+   * before it has run. Redelivered messages, batches, and keys that stop behind waiting messages
+   * always wait. Default false.
    */
   readonly eager?: boolean | undefined
 

@@ -153,7 +153,7 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
       },
       handlerTimeoutMs,
       stopKeyOnWaiting,
-      eager: flagOption('eager', options.eager, stopKeyOnWaiting),
+      eager: flagOption('eager', options.eager, false),
       attemptsMax,
       backoff,
       pollMs,

@@ -127,6 +127,12 @@ export interface NewWaiting {
   readonly error?: string | undefined
 }
 
+/** Due rows that were claimed, and whether there are suspects: those are left for `claimSuspect`. */
+export interface ClaimedDue {
+  readonly claimed: readonly ClaimedWaiting[]
+  readonly suspects: boolean
+}
+
 /** A claimed waiting row. */
 export interface ClaimedWaiting {
   readonly mark: InboxMark
@@ -237,7 +243,12 @@ export interface InboxStore<Tx> {
   /** Puts messages into waiting, all or none. `stored` = it waits already; `mismatch` = with other content. */
   wait(rows: readonly NewWaiting[]): Promise<readonly ('waiting' | 'stored' | 'mismatch')[]>
   /** Claims due rows; each claim is committed and counted before anything of them runs. (I15, B77) */
-  claimDue(options: ClaimDueOptions): Promise<readonly ClaimedWaiting[]>
+  claimDue(options: ClaimDueOptions): Promise<ClaimedDue>
+  /**
+   * Claims one due row whose last claim was never given back: it may have ended its consumer's process, so it is claimed
+   * when it is about to run alone, and no other message is counted with it. (SC38)
+   */
+  claimSuspect(options: Omit<ClaimDueOptions, 'limit'>): Promise<ClaimedWaiting | undefined>
   /** Lengthens claims; returns the ids that are still ours. */
   renew(claims: readonly WaitingClaim[], leaseMs: number): Promise<readonly string[]>
   /** A claimed message failed: it is due again later. */

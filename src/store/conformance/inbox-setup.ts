@@ -76,6 +76,7 @@ export interface InboxBench {
   /** The verdict on one run, without leaving anything. */
   readonly verdictOn: (run: InboxRun) => Promise<InboxVerdict | undefined>
   readonly claimDue: (options?: Partial<ClaimDueOptions>) => Promise<readonly ClaimedWaiting[]>
+  readonly claimSuspect: () => Promise<ClaimedWaiting | undefined>
   /** How often the message was applied. */
   readonly applied: (mark: InboxMark) => Promise<number>
 }
@@ -109,21 +110,18 @@ export async function withInbox(harness: StoreHarness, run: (bench: InboxBench) 
         await open.rollback()
         return verdict
       },
-      claimDue: (options = {}) =>
-        inbox.claimDue({
-          consumer: CONSUMER,
-          owner: randomUUID(),
-          limit: 100,
-          leaseMs: LEASE_MS,
-          headsOnly: false,
-          except: [],
-          ...options,
-        }),
+      claimDue: async (options = {}) => (await inbox.claimDue(dueOptions(options))).claimed,
+      claimSuspect: () => inbox.claimSuspect(dueOptions()),
       applied: (mark) => opened.count(mark.messageId),
     })
   } finally {
     await opened.close()
   }
+}
+
+function dueOptions(options: Partial<ClaimDueOptions> = {}): ClaimDueOptions {
+  const defaults = { consumer: CONSUMER, limit: 100, leaseMs: LEASE_MS, headsOnly: false, except: [] }
+  return { ...defaults, owner: randomUUID(), ...options }
 }
 
 /** The one element of a list. */

@@ -79,26 +79,64 @@ export const inboxWaitingCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'B77: a message that somebody works on is not claimed again; one whose claim ran out is suspect',
+    name: 'B77, SC38: a message that somebody works on is not claimed again; once its claim ran out it is suspect',
     needs: 'clock',
     run: (harness) =>
-      withInbox(harness, async ({ opened, inbox, claimDue }) => {
+      withInbox(harness, async ({ opened, inbox, claimDue, claimSuspect }) => {
         await inbox.wait([waitingOf(markOf())])
         const { claim } = single(await claimDue())
         assert.deepEqual(await claimDue(), [])
+        assert.equal(await claimSuspect(), undefined)
         await opened.advance(LEASE_MS - 1_000)
         assert.deepEqual(await inbox.renew([claim], LEASE_MS), [claim.id])
         await opened.advance(LEASE_MS - 1_000)
-        assert.deepEqual(await claimDue(), [])
+        assert.equal(await claimSuspect(), undefined)
         await opened.advance(1_001)
-        const second = single(await claimDue())
-        assert.equal(second.suspect, true)
-        assert.equal(second.claim.attempts, claim.attempts + 1)
+        assert.deepEqual(await claimDue(), [])
+        const second = await claimSuspect()
+        assert.equal(second?.suspect, true)
+        assert.equal(second?.claim.attempts, claim.attempts + 1)
         const [entry] = await inbox.listWaiting({ limit: 10 })
         assert.deepEqual(told(entry?.history ?? []), [
           ['failed', 1],
           ['vanished', 2],
         ])
+      }),
+  },
+  {
+    name: 'SC38: suspects are claimed one by one, and only they; a look at what is due tells that there are some',
+    needs: 'clock',
+    run: (harness) =>
+      withInbox(harness, async ({ opened, inbox, claimDue, claimSuspect }) => {
+        const options = {
+          consumer: CONSUMER,
+          owner: randomUUID(),
+          limit: 10,
+          leaseMs: LEASE_MS,
+          headsOnly: false,
+          except: [],
+        }
+        assert.deepEqual(await inbox.claimDue(options), { claimed: [], suspects: false })
+        const vanished = [markOf(), markOf()]
+        await inbox.wait(vanished.map((mark) => waitingOf(mark)))
+        assert.equal((await claimDue()).length, 2)
+        await opened.advance(LEASE_MS + 1)
+        const fresh = markOf()
+        await inbox.wait([waitingOf(fresh)])
+        const look = await inbox.claimDue(options)
+        assert.deepEqual(idsOf(look.claimed), [fresh.messageId])
+        assert.equal(look.suspects, true)
+        const claimed = [await claimSuspect(), await claimSuspect()]
+        assert.deepEqual(
+          claimed.map((one) => one?.mark.messageId).toSorted(),
+          vanished.map((mark) => mark.messageId).toSorted(),
+        )
+        assert.deepEqual(
+          claimed.map((one) => one?.claim.attempts),
+          [3, 3],
+        )
+        assert.equal(await claimSuspect(), undefined)
+        assert.equal((await inbox.claimDue(options)).suspects, false)
       }),
   },
   {
@@ -117,11 +155,12 @@ export const inboxWaitingCases: readonly ConformanceCase<StoreHarness>[] = [
     name: 'I5: a claim that was taken over changes nothing',
     needs: 'clock',
     run: (harness) =>
-      withInbox(harness, async ({ opened, inbox, claimDue }) => {
+      withInbox(harness, async ({ opened, inbox, claimDue, claimSuspect }) => {
         await inbox.wait([waitingOf(markOf())])
         const late = single(await claimDue({ owner: randomUUID() })).claim
         await opened.advance(LEASE_MS + 1)
-        const { claim } = single(await claimDue())
+        const claim = (await claimSuspect())?.claim
+        assert.ok(claim !== undefined)
         const forged: WaitingClaim = { ...claim, owner: randomUUID() }
         for (const stale of [late, forged]) {
           assert.deepEqual(await inbox.renew([stale], LEASE_MS), [])

@@ -6,6 +6,7 @@
 
 import type {
   ClaimDueOptions,
+  ClaimedDue,
   ClaimedWaiting,
   DeliveryClaim,
   InboxMark,
@@ -136,27 +137,22 @@ export class MemoryInbox implements InboxStore<MemoryTx> {
     })
   }
 
-  async claimDue(options: ClaimDueOptions): Promise<readonly ClaimedWaiting[]> {
-    const { consumer, owner, limit, leaseMs, types, headsOnly, except } = options
-    const now = this.database.now()
-    const due = [...this.waiting.values()]
-      .filter(({ mark, dueAtMs }) => mark.consumer === consumer && dueAtMs <= now && !except.includes(mark.id))
-      .filter(({ reason, delivery }) => reason !== 'no-handler' || types?.includes(delivery.type ?? '') !== false)
-      .filter((row) => !headsOnly || !this.isBehind(row.mark, row.delivery.orderingKey))
-      .sort((a, b) => a.dueAtMs - b.dueAtMs || a.seq - b.seq)
-      .slice(0, limit)
-    return due
+  async claimDue(options: ClaimDueOptions): Promise<ClaimedDue> {
+    const due = this.#due(options)
+    const suspects = due.some(({ owner }) => owner !== undefined)
+    const claimed = due
+      .filter(({ owner }) => owner === undefined)
+      .slice(0, options.limit)
       .sort((a, b) => a.seq - b.seq)
-      .map((row) => {
-        const suspect = row.owner !== undefined
-        if (suspect) remember(row.history, { attempt: row.attempts, at: now, event: 'vanished' })
-        row.attempts += 1
-        row.owner = owner
-        row.dueAtMs = now + leaseMs
-        const { mark, delivery, reason, override } = row
-        const claim = { id: mark.id, owner, attempts: row.attempts }
-        return { mark, claim, delivery, reason, override, suspect }
-      })
+      .map((row) => this.#claim(row, options))
+    return { claimed, suspects }
+  }
+
+  async claimSuspect(options: Omit<ClaimDueOptions, 'limit'>): Promise<ClaimedWaiting | undefined> {
+    const row = this.#due(options).find(({ owner }) => owner !== undefined)
+    if (row === undefined) return undefined
+    remember(row.history, { attempt: row.attempts, at: this.database.now(), event: 'vanished' })
+    return this.#claim(row, options)
   }
 
   async renew(claims: readonly WaitingClaim[], leaseMs: number): Promise<readonly string[]> {
@@ -346,6 +342,24 @@ export class MemoryInbox implements InboxStore<MemoryTx> {
   held(claim: WaitingClaim): Waiting | undefined {
     const row = this.waiting.get(claim.id)
     return row?.owner === claim.owner && row.attempts === claim.attempts ? row : undefined
+  }
+
+  #due({ consumer, types, headsOnly, except }: Omit<ClaimDueOptions, 'limit'>): Waiting[] {
+    const now = this.database.now()
+    return [...this.waiting.values()]
+      .filter(({ mark, dueAtMs }) => mark.consumer === consumer && dueAtMs <= now && !except.includes(mark.id))
+      .filter(({ reason, delivery }) => reason !== 'no-handler' || types?.includes(delivery.type ?? '') !== false)
+      .filter((row) => !headsOnly || !this.isBehind(row.mark, row.delivery.orderingKey))
+      .sort((a, b) => a.dueAtMs - b.dueAtMs || a.seq - b.seq)
+  }
+
+  #claim(row: Waiting, { owner, leaseMs }: Pick<ClaimDueOptions, 'owner' | 'leaseMs'>): ClaimedWaiting {
+    const { mark, delivery, reason, override } = row
+    const suspect = row.owner !== undefined
+    row.attempts += 1
+    row.owner = owner
+    row.dueAtMs = this.database.now() + leaseMs
+    return { mark, claim: { id: mark.id, owner, attempts: row.attempts }, delivery, reason, override, suspect }
   }
 
   #put(

@@ -16,41 +16,48 @@ import type { InboxStatements } from './inbox-statements.ts'
 import type { PostgresSettings } from './operations.ts'
 import { outboxInsertIf } from './outbox-insert.ts'
 
-/** Letters of inbox_gate_many. */
+/** Letters of the statement `verdicts`. */
 const LETTERS: Readonly<Record<string, InboxVerdict>> = {
   n: 'new',
   d: 'duplicate',
   m: 'mismatch',
   e: 'expired',
   b: 'behind',
+  // There when the mark was refused, and purged since: another look will tell.
+  g: 'busy',
 }
 
-/** What the gate said: the transaction it runs in (undefined when it refused the only message) and the verdicts. */
-interface GateAnswer {
+const ONE_NEW: readonly InboxVerdict[] = ['new']
+
+/** What the marks came to: the transaction they are in (undefined when none is new) and the verdicts. */
+interface MarksAnswer {
   readonly transactionId: string | undefined
   readonly verdicts: readonly InboxVerdict[]
+}
+
+/** What the transaction is for. */
+export interface InboxWork {
+  readonly runs: readonly InboxRun[]
+  /** The first run of each mark. */
+  readonly distinct: readonly InboxRun[]
+  /** The statement that takes the marks has limited waits for locks. */
+  readonly limited: boolean
+  /** The verdict on a single run, from outside. */
+  readonly lookup: () => Promise<readonly InboxVerdict[]>
 }
 
 export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   readonly tx: C
   readonly #transaction: GatedTransaction<C>
-  readonly #runs: readonly InboxRun[]
-  readonly #distinct: readonly InboxRun[]
+  readonly #work: InboxWork
   readonly #sql: InboxStatements
   readonly #settings: PostgresSettings
-  #answer: Promise<GateAnswer> | undefined
+  #answer: Promise<MarksAnswer> | undefined
 
-  constructor(
-    transaction: GatedTransaction<C>,
-    runs: readonly InboxRun[],
-    distinct: readonly InboxRun[],
-    sql: InboxStatements,
-    settings: PostgresSettings,
-  ) {
+  constructor(transaction: GatedTransaction<C>, work: InboxWork, sql: InboxStatements, settings: PostgresSettings) {
     this.tx = transaction.tx
     this.#transaction = transaction
-    this.#runs = runs
-    this.#distinct = distinct
+    this.#work = work
     this.#sql = sql
     this.#settings = settings
   }
@@ -83,7 +90,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
       await this.rollback()
       return verdicts
     }
-    const statements: PgStatement[] = [this.#sql.seal(transactionId, this.#runs[0]?.claim)]
+    const statements: PgStatement[] = [this.#sql.seal(transactionId, this.#work.runs[0]?.claim)]
     if (outbox.length > 0) statements.push(outboxInsertIf(this.#settings.schema, outbox, transactionId))
     const result = await this.#transaction.commit(statements)
     switch (result.kind) {
@@ -104,46 +111,61 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     this.#transaction.abort(reason)
   }
 
-  #read(gate: Promise<PgResult>): Promise<GateAnswer> {
-    this.#answer ??= gate.then(
-      (result) => this.#parse(String(result.rows[0]?.['answer'])),
-      (error: unknown) => this.#refused(error),
-    )
+  #read(gate: Promise<PgResult>): Promise<MarksAnswer> {
+    this.#answer ??= this.#marksTaken(gate)
     return this.#answer
   }
 
-  #parse(answer: string): GateAnswer {
-    const [first = '', second] = answer.split(' ')
-    if (first === 'new') return { transactionId: second, verdicts: this.#spread(this.#distinct.map(() => 'new')) }
-    if (second === undefined) return { transactionId: undefined, verdicts: this.#spread([first as InboxVerdict]) }
-    const letters = second.split('').map((letter) => LETTERS[letter] ?? 'busy')
-    const transactionId = letters.includes('new') ? first : undefined
-    return { transactionId, verdicts: this.#spread(letters) }
+  async #marksTaken(gate: Promise<PgResult>): Promise<MarksAnswer> {
+    const { distinct, limited } = this.#work
+    // Sent behind the marks, in the same packet where the driver can: the limit of lock waits is not for the work.
+    const unlimited = limited ? this.#transaction.query(this.#sql.unlimitLocks()) : undefined
+    unlimited?.catch(() => {})
+    try {
+      const taken = await gate
+      const opened = (await unlimited) ?? taken
+      if (taken.rowCount !== distinct.length) return await this.#verdicts()
+      return {
+        transactionId: String(opened.rows[0]?.['xid']),
+        verdicts: this.#work.runs.length === 1 ? ONE_NEW : this.#spread(distinct.map(() => 'new')),
+      }
+    } catch (error) {
+      return await this.#refused(error)
+    }
   }
 
-  #refused(error: unknown): GateAnswer {
-    if (sqlState(error) === 'EO002') {
-      const verdict = (error as { message: string }).message as InboxVerdict
-      return { transactionId: undefined, verdicts: this.#spread([verdict]) }
+  /** A statement of its own: its snapshot is younger than the rows that the insert has met (B83). */
+  async #verdicts(): Promise<MarksAnswer> {
+    const { rows } = await this.#transaction.query(this.#sql.verdicts(this.#work.distinct))
+    const letters = String(rows[0]?.['letters']).split('')
+    const verdicts = letters.map((letter) => LETTERS[letter] ?? 'busy')
+    const transactionId = verdicts.includes('new') ? String(rows[0]?.['xid']) : undefined
+    return { transactionId, verdicts: this.#spread(verdicts) }
+  }
+
+  async #refused(error: unknown): Promise<MarksAnswer> {
+    const { runs, lookup } = this.#work
+    const state = sqlState(error)
+    if (state === '23505') {
+      await this.#transaction.rollback()
+      const [verdict] = await lookup()
+      return { transactionId: undefined, verdicts: [verdict === undefined || verdict === 'new' ? 'busy' : verdict] }
     }
-    // A batch met a message that another transaction holds for longer than it waits, or a race of the serializer.
-    if (sqlState(error) === '55P03' || classify(error) === 'retry') {
-      return { transactionId: undefined, verdicts: this.#runs.map(() => 'busy') }
-    }
-    if (classify(error) === 'statement') {
-      this.#settings.prepare = false
-      return { transactionId: undefined, verdicts: this.#runs.map(() => 'busy') }
+    const kind = classify(error)
+    if (kind === 'statement') this.#settings.prepare = false
+    // Worked on elsewhere, or a race that the database ended: another look will tell.
+    if (state === 'EO002' || state === '55P03' || kind === 'retry' || kind === 'statement') {
+      return { transactionId: undefined, verdicts: runs.map(() => 'busy') }
     }
     throw toOnceError(error, 'taking marks')
   }
 
   /** Verdicts of the distinct runs spread over all: a repeated mark is judged against the first. */
   #spread(verdicts: readonly InboxVerdict[]): readonly InboxVerdict[] {
-    if (this.#distinct.length === this.#runs.length) return verdicts
-    const first = new Map(
-      this.#distinct.map((run, index) => [run.mark.id, { run, verdict: verdicts[index] ?? 'busy' }]),
-    )
-    return this.#runs.map((run) => {
+    const { runs, distinct } = this.#work
+    if (distinct.length === runs.length) return verdicts
+    const first = new Map(distinct.map((run, index) => [run.mark.id, { run, verdict: verdicts[index] ?? 'busy' }]))
+    return runs.map((run) => {
       const known = first.get(run.mark.id)
       if (known === undefined) return 'busy'
       if (known.run === run || known.verdict === 'behind' || known.verdict === 'busy') return known.verdict

@@ -23,10 +23,12 @@ const WAITING =
 const MOVED =
   'consumer, message_id, source, fingerprint, attempts, queue, topic, type, content_type, ordering_key, sent_at, ' +
   'transport, body, last_error, history'
+const MARK = 'id, consumer, source, message_id, fingerprint, expires_at'
 const CLOCK = 'pg_catalog.clock_timestamp()'
 
-/** Milliseconds since 1970 as a number. */
-const msOf = (column: string): string => `(extract(epoch from ${column}) * 1000)::float8`
+const CLAIMED =
+  'w.id, w.consumer, w.source, w.message_id, w.fingerprint, w.reason, w.attempts, w.override, w.queue, w.topic, w.type, ' +
+  'w.content_type, w.ordering_key, (extract(epoch from w.sent_at) * 1000)::float8 as sent_at_ms, w.transport, w.body, w.seq'
 const after = (parameter: string): string => `${CLOCK} + ${parameter}::bigint * interval '1 millisecond'`
 const momentOf = (parameter: string): string => `pg_catalog.to_timestamp(${parameter}::float8 / 1000)`
 
@@ -41,51 +43,137 @@ export function inboxStatements(schema: string): InboxStatements {
   const tag = (statement: string) => `/* effectively-once:inbox.${statement} */`
   const held = (from: number) => `id = $${from}::uuid and owner = $${from + 1}::uuid and attempts = $${from + 2}::int`
   const heldValues = (claim: WaitingClaim): unknown[] => [claim.id, claim.owner, claim.attempts]
+  /** Waiting rows of a key. */
+  const earlier = (consumer: string, key: string) =>
+    `select from ${schema}.inbox_waiting w where w.consumer = ${consumer} and w.ordering_key = ${key}`
+  const notBehind = (key: string) =>
+    `where ${key}::text is null or not exists (${earlier('$3::text', `${key}::text`)} ` +
+    `and w.seq < coalesce((select o.seq from ${schema}.inbox_waiting o where o.id = $1::uuid), 9223372036854775807))`
+  /** Remembers the limit that is in force, and sets ours. */
+  const limitLocks = (parameter: string) =>
+    `pg_catalog.set_config('lock_timeout', case when pg_catalog.set_config('effectively_once.lock_timeout', ` +
+    `pg_catalog.current_setting('lock_timeout'), true) is not null then ${parameter}::text end, true)`
+  /**
+   * The id, unless the message is being worked on; on the way, what schema.open does, without the cost of calling it:
+   * the session ends when BEGIN did not run, and a silent owner is bounded.
+   */
+  const guarded = (id: string) =>
+    `(case when pg_catalog.current_setting('transaction_deferrable') <> 'on' ` +
+    `then ${schema}.inbox_refuse('EO007', 'BEGIN did not run') ` +
+    `when not pg_catalog.pg_try_advisory_xact_lock($2::bigint) then ${schema}.inbox_refuse('EO002', 'busy') ` +
+    `when pg_catalog.set_config('idle_in_transaction_session_timeout', $8::text, true) is null then null ` +
+    `when pg_catalog.set_config('statement_timeout', case when pg_catalog.current_setting('statement_timeout')::interval ` +
+    `between interval '1 microsecond' and ($8::text || ' milliseconds')::interval ` +
+    `then pg_catalog.current_setting('statement_timeout') else $8::text end, true) is null then null ` +
+    `else ${id} end)::uuid`
+  const isDue = (options: Pick<ClaimDueOptions, 'headsOnly'>) =>
+    `w.consumer = $1::text and w.due_at <= ${CLOCK} and w.id <> all($4::uuid[]) ` +
+    `and (w.reason <> 'no-handler' or $5::text[] is null or w.type = any($5::text[]))` +
+    (options.headsOnly
+      ? ` and (w.ordering_key is null or not exists (select from ${schema}.inbox_waiting e ` +
+        `where e.consumer = w.consumer and e.ordering_key = w.ordering_key and e.seq < w.seq))`
+      : '')
+  const dueValues = (options: Omit<ClaimDueOptions, 'limit'>): unknown[] => [
+    options.consumer,
+    options.owner,
+    options.leaseMs,
+    options.except,
+    options.types ?? null,
+  ]
   const entry = (what: string) => `${schema}.inbox_history(w.history, ${what})`
   const event = (kind: string, error: string) =>
     `pg_catalog.jsonb_build_object('attempt', w.attempts, 'at', ${CLOCK}, 'event', '${kind}'${error})`
 
   return {
-    gate: (run, options, raise) => ({
-      name: name('gate'),
-      text: `${tag('gate')} select ${schema}.inbox_gate($1::uuid, $2::bigint, $3::text, $4::text, $5::text, $6::bytea, $7::bigint, $8::text, $9::text, $10::boolean, $11::boolean) as answer`,
-      values: [
-        run.mark.id,
-        lockOf(run.mark.id),
-        run.mark.consumer,
-        run.mark.source,
-        run.mark.messageId,
-        run.mark.fingerprint,
-        options.retentionMs,
-        String(options.idleTimeoutMs),
-        run.stopKey ?? null,
-        run.override === true,
-        raise,
-      ],
-      columns: ['answer'],
+    mark: (run, options, lockTimeoutMs) => {
+      const { mark, stopKey, override } = run
+      const { marksFirst, retentionMs, idleTimeoutMs } = options
+      const insert = (id: string) =>
+        `insert into ${schema}.inbox as m (${MARK}) select ${id}, $3::text, $4::text, $5::text, $6::bytea, ${after('$7')}`
+      const answer = 'returning pg_catalog.pg_current_xact_id()::text as xid'
+      const columns = ['xid']
+      const values = [
+        mark.id,
+        lockOf(mark.id),
+        mark.consumer,
+        mark.source,
+        mark.messageId,
+        mark.fingerprint,
+        retentionMs,
+        String(idleTimeoutMs),
+      ]
+      if (!marksFirst)
+        return { name: name('mark'), text: `${tag('mark')} ${insert(guarded('$1::text'))} ${answer}`, values, columns }
+      const limited = `case when ${limitLocks('$9')} is null then null else $1::text end`
+      const conflict =
+        override === true
+          ? // Only a mark past its retention, and only for the same content.
+            `do update set handled_at = ${CLOCK}, expires_at = excluded.expires_at ` +
+            `where m.expires_at <= ${CLOCK} and m.fingerprint = excluded.fingerprint`
+          : 'do nothing'
+      return {
+        name: name(override === true ? 'mark_override' : 'mark_first'),
+        text: `${tag('mark_first')} ${insert(guarded(limited))} ${notBehind('$10')} on conflict (id) ${conflict} ${answer}`,
+        values: [...values, String(lockTimeoutMs), stopKey ?? null],
+        columns,
+      }
+    },
+    markMany: (runs, options, lockTimeoutMs) => {
+      const keyed = runs.some((run) => run.stopKey !== undefined)
+      const key = keyed ? ', $9::text[]' : ''
+      return {
+        name: name(keyed ? 'mark_many_keyed' : 'mark_many'),
+        text:
+          `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}) ` +
+          `insert into ${schema}.inbox (${MARK}) select u.id, $4::text, u.source, u.message_id, ` +
+          `pg_catalog.substr($3::bytea, 32 * u.i::int - 31, 32), ${after('$5')} ` +
+          `from o, unnest($1::uuid[], $2::text[], $8::text[]${key}) with ordinality as u(id, message_id, source${keyed ? ', key' : ''}, i) ` +
+          (keyed ? `where u.key is null or not exists (${earlier('$4::text', 'u.key')}) ` : '') +
+          // In one order, so that two batches with the same messages cannot deadlock.
+          `order by u.id on conflict (id) do nothing`,
+        values: [
+          runs.map((run) => run.mark.id),
+          runs.map((run) => run.mark.messageId),
+          joinFingerprints(runs),
+          runs[0]?.mark.consumer ?? '',
+          options.retentionMs,
+          String(options.idleTimeoutMs),
+          String(lockTimeoutMs),
+          runs.map((run) => run.mark.source),
+          ...(keyed ? [runs.map((run) => run.stopKey ?? null)] : []),
+        ],
+      }
+    },
+    verdicts: (runs) => ({
+      name: name('verdicts'),
+      text:
+        `${tag('verdicts')} select pg_catalog.pg_current_xact_id()::text as xid, pg_catalog.string_agg(case ` +
+        `when m.id is null then case when u.key is null then 'g' else 'b' end ` +
+        `when m.xmin = pg_catalog.pg_current_xact_id()::xid then 'n' ` +
+        `when m.fingerprint <> pg_catalog.substr($2::bytea, 32 * u.i::int - 31, 32) then 'm' ` +
+        `when m.expires_at <= ${CLOCK} then 'e' else 'd' end, '' order by u.i) as letters ` +
+        `from unnest($1::uuid[], $3::text[]) with ordinality as u(id, key, i) left join ${schema}.inbox m on m.id = u.id`,
+      values: [runs.map((run) => run.mark.id), joinFingerprints(runs), runs.map((run) => run.stopKey ?? null)],
     }),
-    gateMany: (runs, options, lockTimeoutMs) => ({
-      name: name('gate_many'),
-      text: `${tag('gate_many')} select ${schema}.inbox_gate_many($1::int, $2::bytea, $3::bytea, $4::json, $5::text, $6::json, $7::json, $8::bigint, $9::text, $10::text) as answer`,
-      values: [
-        runs.length,
-        joinIds(runs),
-        joinFingerprints(runs),
-        JSON.stringify(runs.map((run) => run.mark.messageId)),
-        runs[0]?.mark.consumer ?? '',
-        runs.some((run) => run.mark.source !== '') ? JSON.stringify(runs.map((run) => run.mark.source)) : null,
-        runs.some((run) => run.stopKey !== undefined) ? JSON.stringify(runs.map((run) => run.stopKey ?? null)) : null,
-        options.retentionMs,
-        String(options.idleTimeoutMs),
-        String(lockTimeoutMs),
-      ],
-      columns: ['answer'],
+    unlimitLocks: () => ({
+      name: name('unlimit_locks'),
+      text: `${tag('unlimit_locks')} select pg_catalog.pg_current_xact_id()::text as xid, pg_catalog.set_config('lock_timeout', coalesce(nullif(pg_catalog.current_setting('effectively_once.lock_timeout', true), ''), pg_catalog.current_setting('lock_timeout')), true)`,
+      values: [],
     }),
-    seal: (transactionId, claim) => ({
-      name: name('seal'),
-      text: `${tag('seal')} select ${schema}.inbox_seal($1::text, $2::uuid, $3::uuid, $4::int)`,
-      values: [transactionId, claim?.id ?? null, claim?.owner ?? null, claim?.attempts ?? null],
-    }),
+    seal: (transactionId, claim) =>
+      claim === undefined
+        ? {
+            name: name('seal'),
+            text:
+              `${tag('seal')} select case when pg_catalog.pg_current_xact_id_if_assigned() = $1::xid8 then null ` +
+              `else ${schema}.inbox_refuse('EO004', 'ended') end`,
+            values: [transactionId],
+          }
+        : {
+            name: name('seal_claim'),
+            text: `${tag('seal_claim')} select ${schema}.inbox_seal($1::text, $2::uuid, $3::uuid, $4::int)`,
+            values: [transactionId, ...heldValues(claim)],
+          },
     ifNewer: (id, consumer, entity, version) => ({
       name: name('if_newer'),
       text:
@@ -141,33 +229,29 @@ export function inboxStatements(schema: string): InboxStatements {
       ),
     }),
     waitingFingerprints: (ids) => ({
-      text: `${tag('waiting_fingerprints')} select id, fingerprint from ${schema}.inbox_waiting where id = any($1::uuid[])`,
+      // Written, although nothing changes: the answer lets the broker forget the message, so the row must be on disk.
+      text: `${tag('waiting_fingerprints')} update ${schema}.inbox_waiting set due_at = due_at where id = any($1::uuid[]) returning id, fingerprint`,
       values: [ids],
     }),
     claimDue: (options) => ({
       name: name(options.headsOnly ? 'claim_due_heads' : 'claim_due'),
       text:
-        `${tag('claim_due')} with due as (select w.id, w.owner as previous from ${schema}.inbox_waiting w ` +
-        `where w.consumer = $1::text and w.due_at <= ${CLOCK} and w.id <> all($5::uuid[]) ` +
-        `and (w.reason <> 'no-handler' or $6::text[] is null or w.type = any($6::text[])) ` +
-        (options.headsOnly
-          ? `and (w.ordering_key is null or not exists (select from ${schema}.inbox_waiting e ` +
-            `where e.consumer = w.consumer and e.ordering_key = w.ordering_key and e.seq < w.seq)) `
-          : '') +
-        `order by w.due_at limit $3::int for update of w skip locked) ` +
-        `update ${schema}.inbox_waiting w set attempts = w.attempts + 1, owner = $2::uuid, due_at = ${after('$4')}, ` +
-        `history = case when due.previous is null then w.history else ${entry(event('vanished', ''))} end ` +
-        `from due where w.id = due.id returning w.id, w.consumer, w.source, w.message_id, w.fingerprint, w.reason, ` +
-        `w.attempts, w.override, w.queue, w.topic, w.type, w.content_type, w.ordering_key, ${msOf('w.sent_at')} as sent_at_ms, ` +
-        `w.transport, w.body, w.seq, due.previous is not null as suspect`,
-      values: [
-        options.consumer,
-        options.owner,
-        options.limit,
-        options.leaseMs,
-        options.except,
-        options.types === undefined ? null : options.types,
-      ],
+        `${tag('claim_due')} with due as (select w.id from ${schema}.inbox_waiting w where ${isDue(options)} ` +
+        `and w.owner is null order by w.due_at limit $6::int for update of w skip locked), ` +
+        `claimed as (update ${schema}.inbox_waiting w set attempts = w.attempts + 1, owner = $2::uuid, due_at = ${after('$3')} ` +
+        `from due where w.id = due.id returning ${CLAIMED}) ` +
+        `select exists (select from ${schema}.inbox_waiting w where ${isDue(options)} and w.owner is not null) as suspects, ` +
+        `claimed.* from (select) as one left join claimed on true`,
+      values: [...dueValues(options), options.limit],
+    }),
+    claimSuspect: (options) => ({
+      name: name(options.headsOnly ? 'claim_suspect_head' : 'claim_suspect'),
+      text:
+        `${tag('claim_suspect')} with due as (select w.id from ${schema}.inbox_waiting w where ${isDue(options)} ` +
+        `and w.owner is not null order by w.due_at limit 1 for update of w skip locked) ` +
+        `update ${schema}.inbox_waiting w set attempts = w.attempts + 1, owner = $2::uuid, due_at = ${after('$3')}, ` +
+        `history = ${entry(event('vanished', ''))} from due where w.id = due.id returning ${CLAIMED}`,
+      values: dueValues(options),
     }),
     renew: (claims, leaseMs) => ({
       text:
@@ -237,10 +321,18 @@ export function inboxStatements(schema: string): InboxStatements {
 }
 
 export interface InboxStatements {
-  /** Decides one delivery by inserting its mark; with `raise` a refusal aborts the transaction. */
-  gate(run: InboxRun, options: InboxOpenOptions, raise: boolean): PgStatement
-  /** The same for many, which must have different ids. */
-  gateMany(runs: readonly InboxRun[], options: InboxOpenOptions, lockTimeoutMs: number): PgStatement
+  /**
+   * Takes the mark of one message. Without `marksFirst` a mark that is there is a unique violation, which aborts the
+   * transaction; with it no row comes back, `verdicts` says why, and waits for locks are limited (55P03) until
+   * `unlimitLocks`. EO002 = busy.
+   */
+  mark(run: InboxRun, options: InboxOpenOptions, lockTimeoutMs: number): PgStatement
+  /** The same for many with different ids; fewer rows than runs = ask `verdicts`. */
+  markMany(runs: readonly InboxRun[], options: InboxOpenOptions, lockTimeoutMs: number): PgStatement
+  /** One letter a run: n new, d duplicate, m mismatch, e expired, b behind, g gone in the meantime. */
+  verdicts(runs: readonly InboxRun[]): PgStatement
+  /** Ends the limit of waits for locks, so that it is not that of the work; tells the transaction's id. */
+  unlimitLocks(): PgStatement
   /** The last statement before COMMIT. */
   seal(transactionId: string, claim: WaitingClaim | undefined): PgStatement
   ifNewer(id: string, consumer: string, entity: string, version: bigint): PgStatement
@@ -253,6 +345,7 @@ export interface InboxStatements {
   wait(rows: readonly NewWaiting[]): PgStatement
   waitingFingerprints(ids: readonly string[]): PgStatement
   claimDue(options: ClaimDueOptions): PgStatement
+  claimSuspect(options: Omit<ClaimDueOptions, 'limit'>): PgStatement
   renew(claims: readonly WaitingClaim[], leaseMs: number): PgStatement
   postpone(
     claim: WaitingClaim,
@@ -288,12 +381,6 @@ function claimColumns(claims: readonly WaitingClaim[]): unknown[] {
 /** Rows to columns: one array per parameter. */
 function columns(rows: readonly (readonly unknown[])[]): unknown[] {
   return (rows[0] ?? []).map((_, index) => rows.map((row) => row[index]))
-}
-
-function joinIds(runs: readonly InboxRun[]): Buffer {
-  let hex = ''
-  for (const run of runs) hex += run.mark.id.replaceAll('-', '')
-  return Buffer.from(hex, 'hex')
 }
 
 function joinFingerprints(runs: readonly InboxRun[]): Buffer {

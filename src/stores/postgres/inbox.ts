@@ -7,6 +7,7 @@
 import { OnceError } from '../../shared/errors.ts'
 import type {
   ClaimDueOptions,
+  ClaimedDue,
   ClaimedWaiting,
   DeliveryClaim,
   InboxMark,
@@ -40,7 +41,7 @@ import {
 import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
 import { failureOf, type PostgresSettings } from './operations.ts'
 
-/** How long a batch waits for a message that another transaction is working on. */
+/** How long taking marks waits for a message that another transaction is working on. */
 const LOCK_TIMEOUT_MS = 2_000
 
 export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
@@ -63,20 +64,27 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
   async open(runs: readonly InboxRun[], options: InboxOpenOptions): Promise<OpenInbox<C>> {
     const [only] = runs
     if (only === undefined) throw new TypeError('an inbox transaction needs at least one run')
+    if (!options.marksFirst && (runs.length > 1 || only.stopKey !== undefined || only.override === true)) {
+      throw new TypeError('only one message without conditions may start before its verdict')
+    }
     if (runs.length > 1 && runs.some((run) => run.claim !== undefined)) {
       throw new TypeError('a claimed message runs in a transaction of its own')
     }
     const distinct = distinctRuns(runs)
     const gate =
       distinct.length === 1
-        ? this.#sql.gate(only, options, !options.marksFirst)
-        : this.#sql.gateMany(distinct, options, LOCK_TIMEOUT_MS)
-    // Deferrable marks that BEGIN ran: the gate ends the session when it did not.
+        ? this.#sql.mark(only, options, LOCK_TIMEOUT_MS)
+        : this.#sql.markMany(distinct, options, LOCK_TIMEOUT_MS)
     const begin =
       options.isolation === undefined ? 'begin deferrable' : `begin isolation level ${options.isolation}, deferrable`
     const client = await this.#connections.acquire()
     const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
-    return new PostgresOpenInbox(transaction, runs, distinct, this.#sql, this.#settings)
+    return new PostgresOpenInbox(
+      transaction,
+      { runs, distinct, limited: options.marksFirst, lookup: () => this.lookup([only.mark]) },
+      this.#sql,
+      this.#settings,
+    )
   }
 
   async lookup(marks: readonly InboxMark[]): Promise<readonly ('new' | 'duplicate' | 'mismatch' | 'expired')[]> {
@@ -123,9 +131,20 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
     })
   }
 
-  async claimDue(options: ClaimDueOptions): Promise<readonly ClaimedWaiting[]> {
+  async claimDue(options: ClaimDueOptions): Promise<ClaimedDue> {
     const { rows } = await this.#ask(this.#sql.claimDue(options), 'claiming messages that are due')
-    return rows.sort((a, b) => Number(a['seq']) - Number(b['seq'])).map((row) => toClaimed(row, options.owner))
+    return {
+      suspects: rows[0]?.['suspects'] === true,
+      claimed: rows
+        .filter((row) => row['id'] !== null)
+        .sort((a, b) => Number(a['seq']) - Number(b['seq']))
+        .map((row) => toClaimed(row, options.owner, false)),
+    }
+  }
+
+  async claimSuspect(options: Omit<ClaimDueOptions, 'limit'>): Promise<ClaimedWaiting | undefined> {
+    const { rows } = await this.#ask(this.#sql.claimSuspect(options), 'claiming a message that is suspect')
+    return rows[0] === undefined ? undefined : toClaimed(rows[0], options.owner, true)
   }
 
   async renew(claims: readonly WaitingClaim[], leaseMs: number): Promise<readonly string[]> {
@@ -236,7 +255,7 @@ function distinctRuns(runs: readonly InboxRun[]): readonly InboxRun[] {
   return byId.size === runs.length ? runs : [...byId.values()]
 }
 
-function toClaimed(row: Record<string, unknown>, owner: string): ClaimedWaiting {
+function toClaimed(row: Record<string, unknown>, owner: string, suspect: boolean): ClaimedWaiting {
   const id = String(row['id'])
   return {
     mark: {
@@ -250,6 +269,6 @@ function toClaimed(row: Record<string, unknown>, owner: string): ClaimedWaiting 
     delivery: toKeptDelivery(row),
     reason: row['reason'] as ClaimedWaiting['reason'],
     override: row['override'] === true,
-    suspect: row['suspect'] === true,
+    suspect,
   }
 }
