@@ -273,16 +273,16 @@ test('signal: aborting ends the waiting of a loser and never the work of the own
     )
   const owner = run(controller.signal)
   const loser = run(controller.signal)
-  const elsewhere = guard.once().transaction({ scope, key: 'signal', payload: null }, () => 'never', {
-    whenInProgress: 'wait',
-    waitMs: 60_000,
-    signal: controller.signal,
-  })
   await until(async () => {
     const { rows } = await guard.admin.query(
       `select count(*)::int as n from pg_locks where locktype = 'advisory' and granted`,
     )
     return rows[0].n >= 2
+  })
+  const elsewhere = guard.once().transaction({ scope, key: 'signal', payload: null }, () => 'never', {
+    whenInProgress: 'wait',
+    waitMs: 60_000,
+    signal: controller.signal,
   })
   controller.abort()
   await expect(loser).rejects.toMatchObject({ code: 'OPERATION_IN_PROGRESS' })
