@@ -128,7 +128,7 @@ export const inboxWaitingCases: readonly ConformanceCase<StoreHarness>[] = [
         assert.equal(look.suspects, true)
         const claimed = [await claimSuspect(), await claimSuspect()]
         assert.deepEqual(
-          claimed.map((one) => one?.mark.messageId).toSorted(),
+          claimed.map((one) => String(one?.mark.messageId)).toSorted(),
           vanished.map((mark) => mark.messageId).toSorted(),
         )
         assert.deepEqual(
