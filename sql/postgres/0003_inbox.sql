@@ -104,15 +104,11 @@ create table :schema.inbox_version (
   constraint inbox_version_pkey primary key (id)
 );
 
--- Refuses from inside an expression, which costs nothing while nothing is refused. Verdicts on a message are EO002 with
--- the verdict as the message; EO004 turns the COMMIT behind it into a rollback; EO007, as in open, ends a session in
--- which BEGIN did not run, before statements sent behind it commit one by one.
-create function :schema.inbox_refuse(p_code text, p_message text) returns text language plpgsql volatile as $refuse$
+-- Refuses from inside an expression, which costs nothing while nothing is refused: turns the COMMIT behind it into a
+-- rollback (EO004).
+create function :schema.inbox_refuse(p_why text) returns text language plpgsql volatile as $refuse$
 begin
-  if p_code = 'EO007' then
-    perform pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid());
-  end if;
-  raise exception '%', p_message using errcode = p_code;
+  raise exception '%', p_why using errcode = 'EO004';
 end
 $refuse$;
 
@@ -139,8 +135,8 @@ $seal$;
 --   'quarantined'  it lies in quarantine with the same content
 --   'busy'         it is being worked on
 create function :schema.inbox_claim(
-  p_id uuid, p_lock bigint, p_consumer text, p_source text, p_message_id text, p_fingerprint bytea,
-  p_owner uuid, p_lease_ms bigint, p_queue text, p_topic text, p_type text, p_content_type text,
+  p_id uuid, p_lock_high integer, p_lock_low integer, p_consumer text, p_source text, p_message_id text,
+  p_fingerprint bytea, p_owner uuid, p_lease_ms bigint, p_queue text, p_topic text, p_type text, p_content_type text,
   p_ordering_key text, p_sent_at timestamptz, p_transport text, p_body bytea
 ) returns text language plpgsql volatile as $claim$
 declare
@@ -150,7 +146,7 @@ begin
   if pg_catalog.pg_is_in_recovery() then
     raise exception 'standby' using errcode = 'EO005';
   end if;
-  if not pg_catalog.pg_try_advisory_xact_lock(p_lock) then
+  if not pg_catalog.pg_try_advisory_xact_lock(p_lock_high, p_lock_low) then
     return 'busy';
   end if;
   select fingerprint, expires_at into v_fingerprint, v_expires_at from :schema.inbox where id = p_id;

@@ -17,14 +17,28 @@ export interface StructuredEvent {
   readonly data: unknown
 }
 
+type Attribute = 'id' | 'source' | 'type' | 'partitionkey'
+
 const PREFIXES = ['cloudEvents:', 'cloudEvents_', 'ce-', 'ce_'] as const
+const NAMES: Readonly<Record<Attribute, readonly string[]>> = {
+  id: PREFIXES.map((prefix) => `${prefix}id`),
+  source: PREFIXES.map((prefix) => `${prefix}source`),
+  type: PREFIXES.map((prefix) => `${prefix}type`),
+  partitionkey: PREFIXES.map((prefix) => `${prefix}partitionkey`),
+}
+const ALL: ReadonlySet<string> = new Set(Object.values(NAMES).flat())
 const STRUCTURED = /^application\/cloudevents\+json(?:\s*;|$)/i
 const BATCH = /^application\/cloudevents-batch\+json(?:\s*;|$)/i
 
+/** Whether a header is an attribute that is read here. */
+export function isCloudEventHeader(name: string): boolean {
+  return ALL.has(name)
+}
+
 /** An attribute of a binary-mode event, whichever prefix its sender uses. */
-export function cloudEventAttribute(headers: Readonly<Record<string, unknown>>, attribute: string): unknown {
-  for (const prefix of PREFIXES) {
-    const value = headers[prefix + attribute]
+export function cloudEventAttribute(headers: Readonly<Record<string, unknown>>, attribute: Attribute): unknown {
+  for (const name of NAMES[attribute]) {
+    const value = headers[name]
     if (value !== undefined) return value
   }
   return undefined

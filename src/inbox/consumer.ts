@@ -37,6 +37,7 @@ const BUSY_PAUSE_MS = 100
 /** Redelivered messages looked up together. */
 const RECOGNISE_MAX = 500
 const REFUSE_MAX = 100
+const NOBODY: readonly Item[] = []
 const CLOSE_BOUND_MS = 10_000
 /** Acknowledgements that are held back together are at most this share of the prefetch. */
 const ACK_SHARE = 8
@@ -67,7 +68,7 @@ class ConsumerShell<Tx> implements Consumer {
   #refusals: Refusal[] = []
   readonly #byDelivery = new Map<Delivery, Item>()
   /** Messages in hand by mark, and later deliveries of the same message. */
-  readonly #inFlight = new Map<string, Item[]>()
+  readonly #inFlight = new Map<string, readonly Item[]>()
   readonly #pauses = new Map<Item, NodeJS.Timeout>()
   #followers = 0
   #running = 0
@@ -272,29 +273,31 @@ class ConsumerShell<Tx> implements Consumer {
       const taken = this.#queue.take(this.#settings.batch === undefined ? 1 : this.#settings.batch.max)
       if (taken.length === 0) return []
       const items: Item[] = []
-      const aside: Item[] = []
-      const own = new Set<string>()
+      let aside: Item[] | undefined
       for (const item of taken) {
-        const { id } = item.mark
-        const followers = own.has(id) ? undefined : this.#inFlight.get(id)
-        if (item.lost) {
-          aside.push(item)
-        } else if (followers !== undefined) {
-          followers.push(item)
-          this.#followers += 1
-          aside.push(item)
-        } else {
-          own.add(id)
-          this.#inFlight.set(id, [])
-          items.push(item)
-        }
+        if (this.#mayStart(item)) items.push(item)
+        else (aside ??= []).push(item)
       }
-      if (aside.length > 0) {
-        const kept = new Set(items.map((item) => item.key))
-        this.#queue.done(aside.filter((item) => !kept.has(item.key)))
+      if (aside !== undefined) {
+        const keys = new Set(items.map((item) => item.key))
+        this.#queue.done(aside.filter((item) => !keys.has(item.key)))
       }
       if (items.length > 0) return items
     }
+  }
+
+  /** Marks the item as in hand, or puts it behind the one that is. */
+  #mayStart(item: Item): boolean {
+    if (item.lost) return false
+    const { id } = item.mark
+    const followers = this.#inFlight.get(id)
+    if (followers === undefined) {
+      this.#inFlight.set(id, NOBODY)
+      return true
+    }
+    this.#inFlight.set(id, [...followers, item])
+    this.#followers += 1
+    return false
   }
 
   async #runItems(items: readonly Item[]): Promise<void> {
@@ -372,7 +375,7 @@ class ConsumerShell<Tx> implements Consumer {
   }
 
   async #runSuspect(item: Item): Promise<void> {
-    this.#inFlight.set(item.mark.id, this.#inFlight.get(item.mark.id) ?? [])
+    this.#inFlight.set(item.mark.id, this.#inFlight.get(item.mark.id) ?? NOBODY)
     const claimed =
       item.claim === undefined ? await this.#runner.claim(item, this.#owner, this.#settings.due.leaseMs) : undefined
     if (claimed !== undefined) return this.#finish([item], new Map([[item, claimed]]))
@@ -523,9 +526,10 @@ class ConsumerShell<Tx> implements Consumer {
       ...this.#suspects.splice(0),
       ...this.#resumed.splice(0),
       ...this.#pauses.keys(),
-      ...[...this.#inFlight.values()].flatMap((followers) => followers.splice(0)),
+      ...[...this.#inFlight.values()].flat(),
     ]
     this.#pauses.clear()
+    for (const id of this.#inFlight.keys()) this.#inFlight.set(id, NOBODY)
     this.#refusals = []
     this.#followers = 0
     return items

@@ -9,7 +9,7 @@
 
 import { hash } from 'node:crypto'
 import type { Delivery } from '../broker/contract.ts'
-import { cloudEventAttribute, type StructuredEvent } from './cloud-event.ts'
+import { cloudEventAttribute, isCloudEventHeader, type StructuredEvent } from './cloud-event.ts'
 
 /** An id and the namespace in which it is unique. */
 export interface MessageIdentity {
@@ -32,6 +32,8 @@ export type Identify = (
 /** One place, and who writes it. */
 interface Place {
   readonly name: string
+  /** The header that it is, when it is one. */
+  readonly header?: string
   readonly find: (delivery: Delivery, event: StructuredEvent | undefined) => Candidate | undefined
 }
 
@@ -42,6 +44,7 @@ interface Candidate {
 
 const header = (name: string): Place => ({
   name,
+  header: name,
   find: ({ headers }) => (headers[name] === undefined ? undefined : { id: headers[name] }),
 })
 
@@ -75,18 +78,34 @@ export const PLACES: readonly Place[] = [
   },
 ]
 
-/** The identity of a delivery, or undefined when it has none that can be used. */
+const ID_HEADERS: ReadonlySet<string> = new Set(PLACES.flatMap((place) => place.header ?? []))
+
+/** Whether any header says something about a message: most messages have none that does, and need no look. */
+export function headersMatter(headers: Readonly<Record<string, unknown>>): boolean {
+  for (const name in headers) if (ID_HEADERS.has(name) || isCloudEventHeader(name)) return true
+  return false
+}
+
+/**
+ * The identity of a delivery, or undefined when it has none that can be used.
+ *
+ * @param headers - false = no header matters (see `headersMatter`).
+ */
 export function identityOf(
   delivery: Delivery,
   event: StructuredEvent | undefined,
   identify?: Identify,
   body: () => unknown = () => undefined,
+  headers: boolean = true,
 ): MessageIdentity | undefined {
   if (identify !== undefined) {
     const given = identify(delivery, body)
     if (given !== undefined) {
       return given === null ? undefined : usable(typeof given === 'object' ? given : { id: given })
     }
+  }
+  if (!headers && event === undefined) {
+    return delivery.messageId === undefined ? undefined : usable({ id: delivery.messageId })
   }
   for (const place of PLACES) {
     const candidate = place.find(delivery, event)
@@ -110,6 +129,7 @@ function usable(candidate: Candidate): MessageIdentity | undefined {
   const id = normalisedId(textOf(candidate.id))
   if (id === undefined) return undefined
   const source = textOf(candidate.source) ?? ''
+  if (source === '') return { id, source }
   return source.includes('\0') || !source.isWellFormed() ? undefined : { id, source: shortened(source) }
 }
 
@@ -122,7 +142,9 @@ function textOf(value: unknown): string | undefined {
 
 const GUID =
   /^(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\{[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\}|\([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\))$/i
-const ZERO = /^[0-]+$/
+const PLAIN_GUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/
+const ZERO_GUID = '00000000-0000-0000-0000-000000000000'
+const ZERO = /^0+$/
 /** Longest id that is stored as it is; a longer one is stored as its hash. */
 const ID_BYTES_MAX = 255
 
@@ -133,6 +155,7 @@ const ID_BYTES_MAX = 255
  */
 export function normalisedId(given: string | undefined): string | undefined {
   if (given === undefined) return undefined
+  if (PLAIN_GUID.test(given)) return given === ZERO_GUID ? undefined : given
   const id = given.trim()
   if (id === '' || id.includes('\0') || !id.isWellFormed()) return undefined
   if (!GUID.test(id)) return shortened(id)
@@ -142,6 +165,8 @@ export function normalisedId(given: string | undefined): string | undefined {
 }
 
 function shortened(text: string): string {
+  // No character is longer than three bytes for each of its UTF-16 units.
+  if (text.length * 3 <= ID_BYTES_MAX) return text
   return Buffer.byteLength(text) <= ID_BYTES_MAX ? text : `sha256:${hash('sha256', text, 'hex')}`
 }
 
@@ -154,8 +179,11 @@ function dashed(hex: string): string {
  * message without identity passes `undefined` and gets an id that no message with one can have.
  */
 export function markId(consumer: string, source: string, id: string | undefined): string {
-  const parts = id === undefined ? [consumer, source] : [consumer, source, id]
-  let text = `${parts.length}:`
-  for (const part of parts) text += `${Buffer.byteLength(part)}:${part}`
+  const parts = id === undefined ? '2:' : '3:'
+  const text = parts + lengthPrefixed(consumer) + lengthPrefixed(source) + (id === undefined ? '' : lengthPrefixed(id))
   return dashed(hash('sha256', text, 'hex'))
+}
+
+function lengthPrefixed(part: string): string {
+  return `${Buffer.byteLength(part)}:${part}`
 }

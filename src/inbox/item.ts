@@ -9,7 +9,7 @@ import type { Delivery } from '../broker/contract.ts'
 import type { ClaimedWaiting, InboxMark, InboxQuarantineReason, KeptDelivery, WaitingClaim } from '../store/inbox.ts'
 import { readJson, UndecodableBody } from './body.ts'
 import { type StructuredEvent, structuredEvent } from './cloud-event.ts'
-import { type Identify, identityOf, idsOf, type MessageIdentity, markId } from './identity.ts'
+import { headersMatter, type Identify, identityOf, idsOf, type MessageIdentity, markId } from './identity.ts'
 import { keep, restore, storable } from './kept.ts'
 import { type Decode, DeliveredMessage, type ReceivedMessage } from './message.ts'
 
@@ -63,10 +63,11 @@ export function examine(delivery: Delivery, settings: ItemSettings): Item | Refu
   let identified = false
   try {
     event = structuredEvent(delivery.contentType, delivery.body)
-    identity = identityOf(delivery, event, settings.identify, () => readJson(delivery.body))
+    const headers = headersMatter(delivery.headers)
+    identity = identityOf(delivery, event, settings.identify, () => readJson(delivery.body), headers)
     identified = true
     if (identity === undefined) return refusal(delivery, event, settings, undefined, 'no-identity', NAMELESS)
-    const message = new DeliveredMessage(delivery, event, identity, settings.decode)
+    const message = new DeliveredMessage(delivery, event, identity, settings.decode, headers)
     if (settings.typeOf !== undefined) message.type = settings.typeOf(message)
     return {
       mark: {
@@ -167,8 +168,10 @@ function fingerprintOf(
 ): Uint8Array {
   if (contentOf !== undefined) return hash('sha256', contentOf(message), 'buffer')
   const type = delivery.type ?? ''
-  const head = Buffer.from(`${Buffer.byteLength(type)}:${type}:`)
-  return hash('sha256', Buffer.concat([head, delivery.body]), 'buffer')
+  const head = `${Buffer.byteLength(type)}:${type}:`
+  const bytes = Buffer.allocUnsafe(Buffer.byteLength(head) + delivery.body.byteLength)
+  bytes.set(delivery.body, bytes.write(head))
+  return hash('sha256', bytes, 'buffer')
 }
 
 function keyOf(message: DeliveredMessage, orderBy: ItemSettings['orderBy']): string | undefined {

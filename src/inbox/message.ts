@@ -60,7 +60,14 @@ export class DeliveredMessage implements ReceivedMessage {
   #body: unknown
   #read = false
 
-  constructor(delivery: Delivery, event: StructuredEvent | undefined, identity: MessageIdentity, decode: Decode) {
+  /** @param headers - false = no header matters. */
+  constructor(
+    delivery: Delivery,
+    event: StructuredEvent | undefined,
+    identity: MessageIdentity,
+    decode: Decode,
+    headers: boolean = true,
+  ) {
     this.id = identity.id
     this.source = identity.source
     this.contentType = delivery.contentType
@@ -68,8 +75,8 @@ export class DeliveredMessage implements ReceivedMessage {
     this.headers = delivery.headers
     this.bytes = delivery.body
     this.redelivered = delivery.redelivered
-    this.orderingKey = orderingKeyOf(delivery, event)
-    this.type = typeOf(delivery, event)
+    this.orderingKey = orderingKeyOf(delivery, event, headers)
+    this.type = typeOf(delivery, event, headers)
     this.#sentAtMs = delivery.sentAtMs
     this.#decode = decode
     this.#event = event
@@ -99,14 +106,15 @@ export class DeliveredMessage implements ReceivedMessage {
   }
 }
 
-function typeOf(delivery: Delivery, event: StructuredEvent | undefined): string {
+function typeOf(delivery: Delivery, event: StructuredEvent | undefined, headers: boolean): string {
+  if (event === undefined && !headers) return delivery.type ?? delivery.topic
   const named = event === undefined ? cloudEventAttribute(delivery.headers, 'type') : event.type
   if (typeof named === 'string' && named !== '') return named
   return delivery.type ?? delivery.topic
 }
 
-function orderingKeyOf(delivery: Delivery, event: StructuredEvent | undefined): string | undefined {
-  if (delivery.orderingKey !== undefined) return delivery.orderingKey
+function orderingKeyOf(delivery: Delivery, event: StructuredEvent | undefined, headers: boolean): string | undefined {
+  if (delivery.orderingKey !== undefined || (event === undefined && !headers)) return delivery.orderingKey
   const key = event === undefined ? cloudEventAttribute(delivery.headers, 'partitionkey') : event.partitionKey
   return typeof key === 'string' && key !== '' ? key : undefined
 }

@@ -154,7 +154,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     const kind = classify(error)
     if (kind === 'statement') this.#settings.prepare = false
     // Worked on elsewhere, or a race that the database ended: another look will tell.
-    if (state === 'EO002' || state === '55P03' || kind === 'retry' || kind === 'statement') {
+    if (state === '23502' || state === '55P03' || kind === 'retry' || kind === 'statement') {
       return { transactionId: undefined, verdicts: runs.map(() => 'busy') }
     }
     throw toOnceError(error, 'taking marks')

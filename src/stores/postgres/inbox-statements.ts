@@ -32,9 +32,12 @@ const CLAIMED =
 const after = (parameter: string): string => `${CLOCK} + ${parameter}::bigint * interval '1 millisecond'`
 const momentOf = (parameter: string): string => `pg_catalog.to_timestamp(${parameter}::float8 / 1000)`
 
-/** 64 bits of the mark's id as a decimal string: the advisory lock of one message. */
-export function lockOf(id: string): string {
-  return BigInt.asIntN(64, BigInt(`0x${id.slice(0, 8)}${id.slice(9, 13)}${id.slice(14, 18)}`)).toString()
+/**
+ * 64 bits of the mark's id as two numbers: the advisory lock of one message. Locks of two numbers and those of one (which
+ * operations use) are different to PostgreSQL.
+ */
+export function lockOf(id: string): [number, number] {
+  return [Number.parseInt(id.slice(0, 8), 16) | 0, Number.parseInt(id.slice(9, 13) + id.slice(14, 18), 16) | 0]
 }
 
 /** The SQL of one schema; `schema` is the quoted identifier. */
@@ -47,25 +50,73 @@ export function inboxStatements(schema: string): InboxStatements {
   const earlier = (consumer: string, key: string) =>
     `select from ${schema}.inbox_waiting w where w.consumer = ${consumer} and w.ordering_key = ${key}`
   const notBehind = (key: string) =>
-    `where ${key}::text is null or not exists (${earlier('$3::text', `${key}::text`)} ` +
+    `where ${key}::text is null or not exists (${earlier('$4::text', `${key}::text`)} ` +
     `and w.seq < coalesce((select o.seq from ${schema}.inbox_waiting o where o.id = $1::uuid), 9223372036854775807))`
   /** Remembers the limit that is in force, and sets ours. */
   const limitLocks = (parameter: string) =>
     `pg_catalog.set_config('lock_timeout', case when pg_catalog.set_config('effectively_once.lock_timeout', ` +
     `pg_catalog.current_setting('lock_timeout'), true) is not null then ${parameter}::text end, true)`
   /**
-   * The id, unless the message is being worked on; on the way, what schema.open does, without the cost of calling it:
-   * the session ends when BEGIN did not run, and a silent owner is bounded.
+   * The id, unless the message is being worked on: then null, which the table refuses (23502). On the way, what
+   * schema.open does without the cost of calling it: the session ends when BEGIN did not run, before statements sent
+   * behind it commit one by one, and a silent owner is bounded.
    */
   const guarded = (id: string) =>
-    `(case when pg_catalog.current_setting('transaction_deferrable') <> 'on' ` +
-    `then ${schema}.inbox_refuse('EO007', 'BEGIN did not run') ` +
-    `when not pg_catalog.pg_try_advisory_xact_lock($2::bigint) then ${schema}.inbox_refuse('EO002', 'busy') ` +
-    `when pg_catalog.set_config('idle_in_transaction_session_timeout', $8::text, true) is null then null ` +
+    `case when pg_catalog.current_setting('transaction_deferrable') <> 'on' ` +
+    `and pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid()) then null ` +
+    `when not pg_catalog.pg_try_advisory_xact_lock($2::int, $3::int) then null ` +
+    `when pg_catalog.set_config('idle_in_transaction_session_timeout', $9::text, true) is null then null ` +
     `when pg_catalog.set_config('statement_timeout', case when pg_catalog.current_setting('statement_timeout')::interval ` +
-    `between interval '1 microsecond' and ($8::text || ' milliseconds')::interval ` +
-    `then pg_catalog.current_setting('statement_timeout') else $8::text end, true) is null then null ` +
-    `else ${id} end)::uuid`
+    `between interval '1 microsecond' and ($9::text || ' milliseconds')::interval ` +
+    `then pg_catalog.current_setting('statement_timeout') else $9::text end, true) is null then null ` +
+    `else ${id} end`
+  const insertMark = (id: string) =>
+    `insert into ${schema}.inbox as m (${MARK}) select ${id}, $4::text, $5::text, $6::text, $7::bytea, ${after('$8')}`
+  const xid = 'returning pg_catalog.pg_current_xact_id()::text as xid'
+  const limited = guarded(`case when ${limitLocks('$10')} is null then null else $1::uuid end`)
+  // Only a mark past its retention, and only for the same content.
+  const renewed =
+    `do update set handled_at = ${CLOCK}, expires_at = excluded.expires_at ` +
+    `where m.expires_at <= ${CLOCK} and m.fingerprint = excluded.fingerprint`
+  const many = (keyed: boolean) =>
+    `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}) ` +
+    `insert into ${schema}.inbox (${MARK}) select u.id, $4::text, u.source, u.message_id, ` +
+    `pg_catalog.substr($3::bytea, 32 * u.i::int - 31, 32), ${after('$5')} from o, ` +
+    `unnest($1::uuid[], $2::text[], $8::text[]${keyed ? ', $9::text[]' : ''}) ` +
+    `with ordinality as u(id, message_id, source${keyed ? ', key' : ''}, i) ` +
+    (keyed ? `where u.key is null or not exists (${earlier('$4::text', 'u.key')}) ` : '') +
+    // In one order, so that two batches with the same messages cannot deadlock.
+    `order by u.id on conflict (id) do nothing`
+  // Made once: the hot path would spend more on putting texts together than on sending them.
+  const answers = ['xid']
+  const texts = {
+    mark: { name: name('mark'), text: `${tag('mark')} ${insertMark(guarded('$1::uuid'))} ${xid}`, columns: answers },
+    markFirst: {
+      name: name('mark_first'),
+      text: `${tag('mark_first')} ${insertMark(limited)} ${notBehind('$11')} on conflict (id) do nothing ${xid}`,
+      columns: answers,
+    },
+    markOverride: {
+      name: name('mark_override'),
+      text: `${tag('mark_override')} ${insertMark(limited)} ${notBehind('$11')} on conflict (id) ${renewed} ${xid}`,
+      columns: answers,
+    },
+    markMany: { name: name('mark_many'), text: many(false) },
+    markManyKeyed: { name: name('mark_many_keyed'), text: many(true) },
+    seal: {
+      name: name('seal'),
+      text:
+        `${tag('seal')} select case when pg_catalog.pg_current_xact_id_if_assigned() = $1::xid8 then null ` +
+        `else ${schema}.inbox_refuse('ended') end`,
+    },
+    unlimitLocks: {
+      name: name('unlimit_locks'),
+      text:
+        `${tag('unlimit_locks')} select pg_catalog.pg_current_xact_id()::text as xid, pg_catalog.set_config('lock_timeout', ` +
+        `coalesce(nullif(pg_catalog.current_setting('effectively_once.lock_timeout', true), ''), ` +
+        `pg_catalog.current_setting('lock_timeout')), true)`,
+    },
+  }
   const isDue = (options: Pick<ClaimDueOptions, 'headsOnly'>) =>
     `w.consumer = $1::text and w.due_at <= ${CLOCK} and w.id <> all($4::uuid[]) ` +
     `and (w.reason <> 'no-handler' or $5::text[] is null or w.type = any($5::text[]))` +
@@ -88,13 +139,11 @@ export function inboxStatements(schema: string): InboxStatements {
     mark: (run, options, lockTimeoutMs) => {
       const { mark, stopKey, override } = run
       const { marksFirst, retentionMs, idleTimeoutMs } = options
-      const insert = (id: string) =>
-        `insert into ${schema}.inbox as m (${MARK}) select ${id}, $3::text, $4::text, $5::text, $6::bytea, ${after('$7')}`
-      const answer = 'returning pg_catalog.pg_current_xact_id()::text as xid'
-      const columns = ['xid']
-      const values = [
+      const [high, low] = lockOf(mark.id)
+      const values: unknown[] = [
         mark.id,
-        lockOf(mark.id),
+        high,
+        low,
         mark.consumer,
         mark.source,
         mark.messageId,
@@ -102,47 +151,24 @@ export function inboxStatements(schema: string): InboxStatements {
         retentionMs,
         String(idleTimeoutMs),
       ]
-      if (!marksFirst)
-        return { name: name('mark'), text: `${tag('mark')} ${insert(guarded('$1::text'))} ${answer}`, values, columns }
-      const limited = `case when ${limitLocks('$9')} is null then null else $1::text end`
-      const conflict =
-        override === true
-          ? // Only a mark past its retention, and only for the same content.
-            `do update set handled_at = ${CLOCK}, expires_at = excluded.expires_at ` +
-            `where m.expires_at <= ${CLOCK} and m.fingerprint = excluded.fingerprint`
-          : 'do nothing'
-      return {
-        name: name(override === true ? 'mark_override' : 'mark_first'),
-        text: `${tag('mark_first')} ${insert(guarded(limited))} ${notBehind('$10')} on conflict (id) ${conflict} ${answer}`,
-        values: [...values, String(lockTimeoutMs), stopKey ?? null],
-        columns,
-      }
+      if (!marksFirst) return { ...texts.mark, values }
+      values.push(String(lockTimeoutMs), stopKey ?? null)
+      return { ...(override === true ? texts.markOverride : texts.markFirst), values }
     },
     markMany: (runs, options, lockTimeoutMs) => {
       const keyed = runs.some((run) => run.stopKey !== undefined)
-      const key = keyed ? ', $9::text[]' : ''
-      return {
-        name: name(keyed ? 'mark_many_keyed' : 'mark_many'),
-        text:
-          `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}) ` +
-          `insert into ${schema}.inbox (${MARK}) select u.id, $4::text, u.source, u.message_id, ` +
-          `pg_catalog.substr($3::bytea, 32 * u.i::int - 31, 32), ${after('$5')} ` +
-          `from o, unnest($1::uuid[], $2::text[], $8::text[]${key}) with ordinality as u(id, message_id, source${keyed ? ', key' : ''}, i) ` +
-          (keyed ? `where u.key is null or not exists (${earlier('$4::text', 'u.key')}) ` : '') +
-          // In one order, so that two batches with the same messages cannot deadlock.
-          `order by u.id on conflict (id) do nothing`,
-        values: [
-          runs.map((run) => run.mark.id),
-          runs.map((run) => run.mark.messageId),
-          joinFingerprints(runs),
-          runs[0]?.mark.consumer ?? '',
-          options.retentionMs,
-          String(options.idleTimeoutMs),
-          String(lockTimeoutMs),
-          runs.map((run) => run.mark.source),
-          ...(keyed ? [runs.map((run) => run.stopKey ?? null)] : []),
-        ],
-      }
+      const values = [
+        runs.map((run) => run.mark.id),
+        runs.map((run) => run.mark.messageId),
+        joinFingerprints(runs),
+        runs[0]?.mark.consumer ?? '',
+        options.retentionMs,
+        String(options.idleTimeoutMs),
+        String(lockTimeoutMs),
+        runs.map((run) => run.mark.source),
+      ]
+      if (!keyed) return { ...texts.markMany, values }
+      return { ...texts.markManyKeyed, values: [...values, runs.map((run) => run.stopKey ?? null)] }
     },
     verdicts: (runs) => ({
       name: name('verdicts'),
@@ -155,20 +181,10 @@ export function inboxStatements(schema: string): InboxStatements {
         `from unnest($1::uuid[], $3::text[]) with ordinality as u(id, key, i) left join ${schema}.inbox m on m.id = u.id`,
       values: [runs.map((run) => run.mark.id), joinFingerprints(runs), runs.map((run) => run.stopKey ?? null)],
     }),
-    unlimitLocks: () => ({
-      name: name('unlimit_locks'),
-      text: `${tag('unlimit_locks')} select pg_catalog.pg_current_xact_id()::text as xid, pg_catalog.set_config('lock_timeout', coalesce(nullif(pg_catalog.current_setting('effectively_once.lock_timeout', true), ''), pg_catalog.current_setting('lock_timeout')), true)`,
-      values: [],
-    }),
+    unlimitLocks: () => texts.unlimitLocks,
     seal: (transactionId, claim) =>
       claim === undefined
-        ? {
-            name: name('seal'),
-            text:
-              `${tag('seal')} select case when pg_catalog.pg_current_xact_id_if_assigned() = $1::xid8 then null ` +
-              `else ${schema}.inbox_refuse('EO004', 'ended') end`,
-            values: [transactionId],
-          }
+        ? { ...texts.seal, values: [transactionId] }
         : {
             name: name('seal_claim'),
             text: `${tag('seal_claim')} select ${schema}.inbox_seal($1::text, $2::uuid, $3::uuid, $4::int)`,
@@ -192,10 +208,10 @@ export function inboxStatements(schema: string): InboxStatements {
     }),
     claimDelivery: (mark, delivery, claim) => ({
       name: name('claim'),
-      text: `${tag('claim')} select ${schema}.inbox_claim($1::uuid, $2::bigint, $3::text, $4::text, $5::text, $6::bytea, $7::uuid, $8::bigint, $9::text, $10::text, $11::text, $12::text, $13::text, ${momentOf('$14')}, $15::text, $16::bytea) as answer`,
+      text: `${tag('claim')} select ${schema}.inbox_claim($1::uuid, $2::int, $3::int, $4::text, $5::text, $6::text, $7::bytea, $8::uuid, $9::bigint, $10::text, $11::text, $12::text, $13::text, $14::text, ${momentOf('$15')}, $16::text, $17::bytea) as answer`,
       values: [
         mark.id,
-        lockOf(mark.id),
+        ...lockOf(mark.id),
         mark.consumer,
         mark.source,
         mark.messageId,
@@ -324,7 +340,7 @@ export interface InboxStatements {
   /**
    * Takes the mark of one message. Without `marksFirst` a mark that is there is a unique violation, which aborts the
    * transaction; with it no row comes back, `verdicts` says why, and waits for locks are limited (55P03) until
-   * `unlimitLocks`. EO002 = busy.
+   * `unlimitLocks`. A null id (23502) = busy.
    */
   mark(run: InboxRun, options: InboxOpenOptions, lockTimeoutMs: number): PgStatement
   /** The same for many with different ids; fewer rows than runs = ask `verdicts`. */
