@@ -10,7 +10,6 @@ const config: KnipConfig = {
     'scripts/*.ts',
     'bench/**/*.ts',
     'test/processes/**/*.ts',
-    'test/**/*.soak.ts',
   ],
   project: ['src/**/*.ts', 'scripts/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts'],
   // Called by name in scripts/check.ts.

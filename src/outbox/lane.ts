@@ -131,6 +131,9 @@ export class Lane {
     if (window.hasAside) return this.#moveAside()
     if (now > this.#deadline - (this.#settings.leaseMs * 2) / 3) return this.#renew()
     if (window.confirmed >= this.#settings.batchMax) return this.#settle()
+    // Settled before the next row is claimed: a row that is sent again after a death would take the claims from the
+    // one that killed, and that one would never be found (I15).
+    if (this.#aloneLeft > 0 && window.confirmed > 0) return this.#settle()
     if (window.confirmed > 0 && now >= this.#confirmedAt + SETTLE_DELAY_MS) return this.#settle()
     if (!this.#mayWork(now)) return window.confirmed > 0 ? this.#settle() : this.#recover(now)
     if (now >= this.#keysAt) return this.#refreshKeys()

@@ -251,6 +251,7 @@ export function inboxStatements(schema: string): InboxStatements {
     }),
     claimDue: (options) => ({
       name: name(options.headsOnly ? 'claim_due_heads' : 'claim_due'),
+      // sql-built: isDue chooses between two texts of this file; every value is a parameter.
       text:
         `${tag('claim_due')} with due as (select w.id from ${schema}.inbox_waiting w where ${isDue(options)} ` +
         `and w.owner is null order by w.due_at limit $6::int for update of w skip locked), ` +
@@ -262,6 +263,7 @@ export function inboxStatements(schema: string): InboxStatements {
     }),
     claimSuspect: (options) => ({
       name: name(options.headsOnly ? 'claim_suspect_head' : 'claim_suspect'),
+      // sql-built: as above.
       text:
         `${tag('claim_suspect')} with due as (select w.id from ${schema}.inbox_waiting w where ${isDue(options)} ` +
         `and w.owner is not null order by w.due_at limit 1 for update of w skip locked) ` +
