@@ -1,6 +1,7 @@
 /**
  * A database of its own with our tables and an `orders` table, and what the tests of the guard do to it.
  */
+import type { Socket } from 'node:net'
 import pg from 'pg'
 import { createOnce, type Once, type OnceOptions } from '../../src/index.ts'
 import { type PostgresOptions, postgres } from '../../src/stores/postgres/index.ts'
@@ -72,32 +73,23 @@ export async function until(condition: () => Promise<boolean> | boolean, ms = 10
   }
 }
 
-/** A pool whose clients ask `intercept` before each query: what it returns is sent instead. */
-export function interceptedPool(
-  pool: pg.Pool,
-  intercept: (text: string, client: pg.PoolClient) => string | undefined,
-): pg.Pool {
-  const wrap = (client: pg.PoolClient): pg.PoolClient =>
-    new Proxy(client, {
-      get(target, name) {
-        if (name !== 'query') {
-          const value: unknown = Reflect.get(target, name)
-          return typeof value === 'function' ? value.bind(target) : value
-        }
-        return (...args: unknown[]) => {
-          const [first] = args
-          const text = typeof first === 'string' ? first : String((first as { text?: unknown }).text)
-          const other = intercept(text, target)
-          const query: unknown = Reflect.get(target, 'query')
-          return Reflect.apply(query as (...all: unknown[]) => unknown, target, other === undefined ? args : [other])
-        }
-      },
-    })
-  return new Proxy(pool, {
-    get(target, name) {
-      if (name === 'connect') return () => target.connect().then(wrap)
-      const value: unknown = Reflect.get(target, name)
-      return typeof value === 'function' ? value.bind(target) : value
-    },
+/**
+ * Spoils `statement` on its way out, `times` times, so that the server answers it with a syntax error; what left in the
+ * same packet is as it was. Sockets are where it is caught, because a batch is no statement that the driver knows.
+ */
+export function spoil(pool: pg.Pool, statement: string, times: number): { left: number } {
+  const spoiled = { left: times }
+  pool.on('connect', (client) => {
+    const { stream } = (client as unknown as { connection: { stream: Socket } }).connection
+    const write: (bytes: Buffer | string) => boolean = stream.write.bind(stream)
+    stream.write = (bytes: Buffer | string) => {
+      const at = spoiled.left === 0 ? -1 : bytes.indexOf(statement)
+      if (at === -1 || typeof bytes === 'string') return write(bytes)
+      spoiled.left -= 1
+      const other = Buffer.from(bytes)
+      other.write('~', at + statement.length - 1)
+      return write(other)
+    }
   })
+  return spoiled
 }

@@ -1,14 +1,14 @@
 /**
  * A process that uses the guard as it is told, one JSON command a line on stdin, one JSON answer a line on stdout.
  *
- * Environment: DATABASE_URL; PIPELINE=0 for a stock pool; KILL_AT=<n>:before|after ends the process with SIGKILL at the
- * n-th statement of the guard; SHIFT_MS moves Date.now(). An unhandled rejection or exception ends it with code 99.
+ * Environment: DATABASE_URL; PIPELINE=0 for a stock pool; KILL_AT as ../torture/steps.ts has it; SHIFT_MS moves
+ * Date.now(). An unhandled rejection or exception ends it with code 99.
  */
 import { createInterface } from 'node:readline'
 import pg from 'pg'
 import { createOnce, isOnceError, rejected } from '../../src/index.ts'
 import { postgres } from '../../src/stores/postgres/index.ts'
-import { interceptedPool } from '../operation/guard.ts'
+import { followSteps } from '../torture/steps.ts'
 
 export interface GuardCommand {
   readonly n: number
@@ -51,25 +51,15 @@ function run(): void {
   const realNow = Date.now
   if (shiftMs !== 0) Date.now = () => realNow() + shiftMs
 
-  const plain = new pg.Pool({
+  const pool = new pg.Pool({
     connectionString: process.env['DATABASE_URL'],
     pipeline: process.env['PIPELINE'] !== '0',
     max: 10,
     application_name: `guard-${process.pid}`,
     connectionTimeoutMillis: 2_000,
   })
-  plain.on('error', () => {})
-  const [killAt, where] = (process.env['KILL_AT'] ?? ':').split(':')
-  const trace: string[] = []
-  const pool = interceptedPool(plain, (text) => {
-    trace.push(text.replaceAll(/\s+/g, ' ').slice(0, 60))
-    if (String(trace.length) === killAt) {
-      if (where === 'before') process.kill(process.pid, 'SIGKILL')
-      // The statement is in the socket by then, its answer is not read.
-      setImmediate(() => process.kill(process.pid, 'SIGKILL'))
-    }
-    return undefined
-  })
+  pool.on('error', () => {})
+  const steps = followSteps(process.env)
   const once = createOnce({ store: postgres(pool, { answerTimeoutMs: 3_000, acquireTimeoutMs: 3_000 }) })
   const answer = (line: GuardAnswer): void => void process.stdout.write(`${JSON.stringify(line)}\n`)
 
@@ -78,7 +68,7 @@ function run(): void {
     return rows[0].id
   }
   const attempt = async (command: GuardCommand, key: string): Promise<{ value: unknown; replayed: boolean }> => {
-    const operation = { scope: ['torture', 'orders.create'], key, payload: { key } }
+    const operation = { scope: ['torture', key], key, payload: { key } }
     const { mode, isolation, wait } = command
     switch (mode) {
       case 'statement': {
@@ -113,9 +103,9 @@ function run(): void {
       }
       case 'check-then-insert':
       case 'lock-and-look-in-one':
-        return await naive(plain, mode, key, order)
+        return await naive(pool, mode, key, order)
       case 'trace':
-        return { value: trace, replayed: false }
+        return { value: steps, replayed: false }
     }
   }
   const call = async (command: GuardCommand, key: string, caller: number): Promise<void> => {
@@ -143,9 +133,9 @@ function run(): void {
       })()
     }
   })
-  lines.on('close', () => void plain.end())
+  lines.on('close', () => void pool.end())
   // A connection is there before the first race, so that nobody is late for it.
-  void plain.query('select 1').then(() => process.stdout.write('ready\n'))
+  void pool.query('select 1').then(() => process.stdout.write('ready\n'))
 }
 
 /** What must not be done: controls that show that the oracle can fail. The table has no unique constraint. */
