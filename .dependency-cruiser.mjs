@@ -3,6 +3,7 @@
  *
  *   shared <- fingerprint <- store, broker (contracts) <- operation, outbox, inbox, src/*.ts (domain)
  *          <- stores, brokers (adapters) <- testing <- cli
+ *   client         (runs in browsers: imports nothing but itself, and nobody imports it)
  *
  * Adapters take the user's live objects and import no vendor; only the CLI has a runtime dependency, so that
  * importing any other door reaches no node_modules.
@@ -41,8 +42,36 @@ export default {
       name: 'every-module-has-a-layer',
       severity: 'error',
       comment: 'a new folder needs a place in the layers above',
-      from: { path: '^src/', pathNot: layers.map(([, path]) => path).join('|') },
+      from: { path: '^src/', pathNot: ['^src/client/', ...layers.map(([, path]) => path)].join('|') },
       to: {},
+    },
+    {
+      name: 'client-stands-alone',
+      severity: 'error',
+      comment: 'its files are served to browsers as they are built',
+      from: { path: '^src/client/' },
+      to: { pathNot: '^src/client/', dependencyTypesNot: ['core'] },
+    },
+    {
+      name: 'client-uses-web-apis-only',
+      severity: 'error',
+      comment: 'only the door client/file is for Node.js',
+      from: { path: '^src/client/', pathNot: '^src/client/storages/file\\.ts$' },
+      to: { dependencyTypes: ['core'] },
+    },
+    {
+      name: 'client-does-not-reach-its-node-door',
+      severity: 'error',
+      comment: 'a browser cannot load it',
+      from: { path: '^src/client/', pathNot: '^src/client/storages/file\\.ts$' },
+      to: { path: '^src/client/storages/file\\.ts$' },
+    },
+    {
+      name: 'nobody-imports-the-client',
+      severity: 'error',
+      comment: 'a server does not drag it along',
+      from: { path: '^src/', pathNot: '^src/client/' },
+      to: { path: '^src/client/' },
     },
     {
       name: 'contracts-are-independent',
