@@ -25,6 +25,9 @@ export interface GuardCommand {
   readonly callers?: number
   readonly isolation?: 'read committed' | 'repeatable read' | 'serializable'
   readonly wait?: boolean
+  /** The process stops itself (SIGSTOP) in the middle of the work. */
+  readonly stops?: boolean
+  readonly timeoutMs?: number
   /** Goes on with the same key after errors that say so, until an outcome is there. */
   readonly persistent?: boolean
 }
@@ -69,7 +72,7 @@ function run(): void {
   }
   const attempt = async (command: GuardCommand, key: string): Promise<{ value: unknown; replayed: boolean }> => {
     const operation = { scope: ['torture', key], key, payload: { key } }
-    const { mode, isolation, wait } = command
+    const { mode, isolation, wait, stops, timeoutMs } = command
     switch (mode) {
       case 'statement': {
         const text = 'insert into orders (ref) values ($1) returning id'
@@ -90,12 +93,14 @@ function run(): void {
           async ({ tx, outbox }) => {
             const id = await order(tx, key)
             await outbox.add({ topic: 'order.created', payload: { id } })
+            if (stops === true) process.kill(process.pid, 'SIGSTOP')
             await tx.query('select 1')
             return id
           },
           {
             optimistic: mode === 'optimistic',
             isolation,
+            timeoutMs,
             ...(wait === true ? { whenInProgress: 'wait', waitMs: 20_000 } : {}),
           },
         )
