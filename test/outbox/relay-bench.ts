@@ -28,6 +28,7 @@ export const QUICK: Pick<RelayOptions, 'leaseMs' | 'publishTimeoutMs' | 'pollMs'
 }
 
 export interface Bench {
+  readonly url: string
   readonly pool: pg.Pool
   readonly store: Store<pg.PoolClient>
   readonly once: Once<pg.PoolClient>
@@ -56,6 +57,7 @@ export async function openBench(outbox: { readonly lanes?: number } = {}): Promi
     await Promise.all(relays.splice(0).map((relay) => relay.stop()))
   }
   return {
+    url: database.url,
     pool,
     store,
     once,

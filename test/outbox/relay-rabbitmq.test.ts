@@ -1,7 +1,10 @@
 /** The relay from a real database to a real RabbitMQ. */
 import type amqp from 'amqplib'
+import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { quorumQueue, rabbitmq, topicExchange } from '../../src/brokers/rabbitmq/index.ts'
+import { quorumQueue, rabbitmq, rabbitmqQueue, topicExchange } from '../../src/brokers/rabbitmq/index.ts'
+import { postgres } from '../../src/stores/postgres/index.ts'
+import { tcpProxy } from '../../src/testing/services/tcp-proxy.ts'
 import { socketOf } from '../conformance/rabbitmq-harness.ts'
 import { amqpUrl, connect, uniqueName } from '../rabbitmq.ts'
 import { type Bench, openBench, SCHEMA, until } from './relay-bench.ts'
@@ -14,7 +17,7 @@ afterEach(() => bench.reset())
 afterAll(() => bench.close())
 
 /** An exchange and a queue of the test's own, connections that it can break, and what is in the queue. */
-async function rabbit(patterns: readonly string[]) {
+async function rabbit(patterns: readonly string[], lengthMax?: number) {
   const [exchange, queue] = [uniqueName('exchange'), uniqueName('queue')]
   const connections = new Set<amqp.ChannelModel>()
   const tracked = async () => {
@@ -24,13 +27,14 @@ async function rabbit(patterns: readonly string[]) {
     return connection
   }
   const bindings = patterns.map((pattern) => ({ exchange, pattern }))
-  const topology = [topicExchange(exchange), quorumQueue(queue, { bindings })]
+  const topology = [topicExchange(exchange), quorumQueue(queue, { bindings, lengthMax })]
   const control = await connect()
   const channel = await control.createChannel()
   return {
     channel,
     exchange,
     queue,
+    topology,
     broker: rabbitmq(tracked, { exchange, topology, reconnect: { minMs: 10, maxMs: 100 } }),
     drop() {
       for (const connection of connections) socketOf(connection).destroy(new Error('network failure made by a test'))
@@ -123,6 +127,122 @@ describe.skipIf(amqpUrl === null)('relay to RabbitMQ', () => {
       expect(order).toEqual([...order].sort((one, other) => one - other))
     }
     expect(bench.events.filter((event) => event.kind === 'parked' || event.kind === 'quarantined')).toEqual([])
+    await to.close()
+  })
+
+  test('B54, SC32: what a full queue refuses waits with backoff and leaves when there is room, none quarantined', async () => {
+    const to = await rabbit(['#'], 5)
+    const relay = await bench.relay({ broker: to.broker })
+    const numbered = (from: number, to: number) =>
+      Array.from({ length: to - from }, (_, n) => ({ topic: 'order.created.v1', payload: from + n }))
+    // A quorum queue looks at its length after the fact: it is full from the next message on.
+    const ids = await bench.commit(numbered(0, 6))
+    await relay.drain(AbortSignal.timeout(10_000))
+    ids.push(...(await bench.commit(numbered(6, 26))))
+    await until('the rest is parked and was tried again', () =>
+      bench.number(`select count(*) from ${SCHEMA}.outbox_parked where reason = 'refused' and attempts >= 2`),
+    )
+    const taken: string[] = []
+    await until('all arrive', async () => {
+      taken.push(...(await to.take()).map((message) => String(message.properties.messageId)))
+      return taken.length >= ids.length && (await pending()) === 0
+    })
+    expect(taken.toSorted((a, b) => a.localeCompare(b))).toEqual(ids.toSorted((a, b) => a.localeCompare(b)))
+    expect(await bench.number(`select count(*) from ${SCHEMA}.outbox_quarantine`)).toBe(0)
+    expect((await relay.health()).pending).toMatchObject({ oldestMs: null })
+    await relay.stop()
+    await to.close()
+  })
+
+  test('B66, R23, SC34: with the database cut off between confirm and mark, the same bytes are sent again and applied once', async () => {
+    const to = await rabbit(['#'])
+    const proxy = await tcpProxy({ target: { port: Number(new URL(bench.url).port) } })
+    const led = new pg.Pool({ connectionString: proxy.through(bench.url), max: 6, connectionTimeoutMillis: 1_000 })
+    led.on('error', () => {})
+    // The statement's text and its name both tell.
+    const cut = proxy.cutAt((packet) => packet.includes('settle'))
+    void cut.met.then(() => {
+      proxy.refuse()
+      proxy.cut()
+    })
+    const relay = await bench.relay({ broker: to.broker, leaseMs: 1_500, publishTimeoutMs: 400 }, postgres(led).outbox)
+    const ids = await bench.commit(
+      Array.from({ length: 10 }, (_, n) => ({
+        topic: 'order.created.v1',
+        payload: { n },
+        headers: { trace: `t${n}` },
+      })),
+    )
+    await cut.met
+    expect(await pending()).toBe(10)
+    // Longer than its lease away, so the lane is lost with what was confirmed.
+    await until('its lane is lost', () => bench.events.some((event) => event.kind === 'laneLost'))
+    await proxy.pass()
+    await until('all are marked', async () => (await pending()) === 0)
+    await relay.stop()
+
+    const taken = await to.take()
+    const copies = new Map<string, Set<string>>()
+    for (const { content, properties, fields } of taken) {
+      const id = String(properties.messageId)
+      const copy = JSON.stringify([properties, fields.routingKey, content.toString()])
+      copies.set(id, (copies.get(id) ?? new Set()).add(copy))
+    }
+    expect([...copies.keys()]).toEqual(ids)
+    expect([...copies.values()].map((different) => different.size)).toEqual(ids.map(() => 1))
+    expect(taken.length).toBeGreaterThan(ids.length)
+    for (const { content, properties } of taken) to.channel.publish(to.exchange, 'again', content, properties)
+    await bench.pool.query('create table applied (id text not null)')
+    const settled: string[] = []
+    const consumer = bench.once.consumer({
+      name: to.queue,
+      source: rabbitmqQueue(connect, to.queue),
+      handle: ({ tx, message }) => tx.query('insert into applied (id) values ($1)', [message.id]),
+      onEvent: (event) => void (event.kind === 'applied' || event.kind === 'duplicate' ? settled.push(event.id) : 0),
+    })
+    await consumer.start()
+    await until('all deliveries are settled', () => settled.length === taken.length)
+    await consumer.stop()
+    const { rows } = await bench.pool.query('select id from applied')
+    expect(new Set(rows.map(({ id }) => String(id)))).toEqual(new Set(ids))
+    expect(rows).toHaveLength(ids.length)
+    await led.end()
+    await proxy.close()
+    await to.close()
+  })
+
+  test('B63: relays that reach no broker leave the lane free, and health tells the age of what waits and that nobody sends it', async () => {
+    await bench.commit({ topic: 'order.created.v1', payload: 1 })
+    await bench.pool.query(`update ${SCHEMA}.outbox set created_at = created_at - interval '9 days'`)
+    const away = rabbitmq(() => Promise.reject(new Error('connection refused')), { exchange: 'events' })
+    const [one, other] = [await bench.relay({ broker: away }), await bench.relay({ broker: away })]
+    await until('both say that they cannot', async () =>
+      (await Promise.all([one.health(), other.health()])).every(({ state }) => state === 'disconnected'),
+    )
+    for (const relay of [one, other]) {
+      const health = await relay.health()
+      expect(health).toMatchObject({ lanes: [], pending: { relayAlive: false, lanesWithoutOwner: [0] } })
+      expect(health.reason).toContain('connection refused')
+      expect(health.pending?.oldestMs).toBeGreaterThan(8 * 86_400_000)
+    }
+    await one.stop()
+    expect(await one.health()).toMatchObject({ state: 'stopped', pending: { relayAlive: false } })
+    // A consumer says so too, and goes on by itself.
+    const to = await rabbit(['#'])
+    let isAway = true
+    const source = rabbitmqQueue(
+      () => (isAway ? Promise.reject(new Error('connection refused')) : connect()),
+      to.queue,
+      { topology: to.topology, reconnect: { minMs: 10, maxMs: 50 } },
+    )
+    const consumer = bench.once.consumer({ name: 'away', source, handle: () => {} })
+    const started = consumer.start()
+    await until('it says that it cannot', () => consumer.health().state !== 'idle')
+    expect(consumer.health().state).not.toBe('running')
+    isAway = false
+    await started
+    expect(consumer.health()).toMatchObject({ state: 'running', reason: undefined })
+    await consumer.stop()
     await to.close()
   })
 })
