@@ -2,7 +2,7 @@
  * Layers, lowest first. A module may import from its own layer and from lower ones:
  *
  *   shared <- fingerprint <- store, broker (contracts) <- operation, outbox, inbox, src/*.ts (domain)
- *          <- stores, brokers (adapters) <- testing <- cli
+ *          <- http <- stores, brokers, frameworks (adapters) <- testing <- cli
  *   client         (runs in browsers: imports nothing but itself, and nobody imports it)
  *
  * Adapters take the user's live objects and import no vendor; only the CLI has a runtime dependency, so that
@@ -14,7 +14,8 @@ const layers = [
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
   ['domain', '^src/((operation|outbox|inbox|relay|consumer)/|[^/]+\\.ts$)'],
-  ['adapters', '^src/(stores|brokers)/'],
+  ['http', '^src/http/'],
+  ['adapters', '^src/(stores|brokers|frameworks)/'],
   ['testing', '^src/testing/'],
   ['cli', '^src/cli/'],
 ]
@@ -84,8 +85,8 @@ export default {
       name: 'adapters-are-independent',
       severity: 'error',
       comment: 'each adapter can be read, tested and removed alone',
-      from: { path: '^src/(stores|brokers)/([^/]+)/' },
-      to: { path: '^src/(stores|brokers)/', pathNot: '^src/$1/$2/' },
+      from: { path: '^src/(stores|brokers|frameworks)/([^/]+)/' },
+      to: { path: '^src/(stores|brokers|frameworks)/', pathNot: '^src/$1/$2/' },
     },
     {
       name: 'no-vendor',

@@ -13,7 +13,12 @@ const config: KnipConfig = {
   ],
   project: ['src/**/*.ts', 'scripts/**/*.ts', 'test/**/*.ts', 'bench/**/*.ts'],
   // Called by name in scripts/check.ts.
-  ignoreDependencies: ['@arethetypeswrong/cli', 'dependency-cruiser', 'publint'],
+  ignoreDependencies: [
+    '@arethetypeswrong/cli',
+    'dependency-cruiser',
+    'publint',
+    /^(@nestjs|@hono|express|fastify|hono|koa|rxjs|reflect|@types)/,
+  ],
   ignoreExportsUsedInFile: true,
   exclude: ['types'],
 }

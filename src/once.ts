@@ -8,7 +8,7 @@ import { type FingerprintSecrets, validateFingerprintSecrets } from './fingerpri
 import { createConsumer } from './inbox/consumer.ts'
 import type { Consumer, ConsumerOptions } from './inbox/options.ts'
 import type { WorkContext } from './operation/attempt.ts'
-import type { Engine } from './operation/engine.ts'
+import { type Engine, lendEngine } from './operation/engine.ts'
 import { InFlight } from './operation/in-flight.ts'
 import { type InTransaction, inTransaction } from './operation/inner.ts'
 import type { Operation, Outcome } from './operation/operation.ts'
@@ -119,7 +119,7 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
     outboxLimits: outboxLimits(options.outbox),
     inFlight: new InFlight(),
   }
-  return {
+  const once: Once<Tx> = {
     transaction: (operation, work, transactionOptions) => runTransaction(engine, operation, work, transactionOptions),
     statement: (operation, statement, statementOptions) => runStatement(engine, operation, statement, statementOptions),
     in: (tx) => inTransaction(engine, tx),
@@ -134,4 +134,6 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
     migrate: (migrateOptions) => store.migrate(migrateOptions),
     check: () => store.check(),
   }
+  lendEngine(once, engine)
+  return once
 }

@@ -9,10 +9,10 @@
 
 import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
 import { OnceError } from '../shared/errors.ts'
-import type { Attempt, Isolation, NewRecord, OpenOperation, OperationRecord, Verdict } from '../store/operation.ts'
+import type { Attempt, Isolation, NewRecord, OpenOperation, Verdict } from '../store/operation.ts'
+import { type Ending, endingOf } from './ending.ts'
 import { type Engine, startWork } from './engine.ts'
 import { newRecord } from './operation.ts'
-import { Rejected } from './rejected.ts'
 
 /** What a work is given. */
 export interface WorkContext<Tx> {
@@ -64,18 +64,17 @@ export async function runAttempt<Tx, W>(
   const outbox = new OutboxBuffer(engine.outboxLimits)
   try {
     if (options.eager) {
-      await opened.now()
-      const decided = await refusal(opened)
-      if (decided !== undefined) return { kind: decided }
+      const verdict = await opened.decide()
+      if (verdict !== 'claimed') return { kind: verdict }
     }
     const value = await runWork(opened, outbox, work, options.timeoutMs)
-    if (value instanceof Rejected) {
+    const ending = endingOf(value)
+    if (ending.state === 'rejected') {
       const decided = await refusal(opened)
-      return decided === undefined ? await storeRejection(engine, attempt, opened, value, options) : { kind: decided }
+      return decided === undefined ? await storeRejection(engine, attempt, opened, ending, options) : { kind: decided }
     }
     // A refusal that the work has not met is met here; `whyFailed` names it.
-    const record = recordOf(engine, attempt, 'succeeded', value, options)
-    return await finish(engine, opened, record, outbox)
+    return await finish(engine, opened, recordOf(engine, attempt, ending, options), outbox)
   } catch (error) {
     return await whyFailed(engine, opened, error)
   } finally {
@@ -136,10 +135,10 @@ async function storeRejection<Tx>(
   engine: Engine<Tx>,
   attempt: Attempt,
   opened: OpenOperation<Tx>,
-  value: Rejected<unknown>,
+  ending: Ending,
   options: AttemptOptions,
 ): Promise<AttemptResult> {
-  const record = recordOf(engine, attempt, 'rejected', value.rejection, options)
+  const record = recordOf(engine, attempt, ending, options)
   if (!(await opened.untouched())) throw endedByWork()
   await opened.rollback()
   const second = await engine.store.operations.open(attempt, {
@@ -154,15 +153,13 @@ async function storeRejection<Tx>(
   }
 }
 
-function recordOf<Tx>(
-  engine: Engine<Tx>,
-  attempt: Attempt,
-  state: OperationRecord['state'],
-  value: unknown,
-  options: AttemptOptions,
-): NewRecord {
+function recordOf<Tx>(engine: Engine<Tx>, attempt: Attempt, ending: Ending, options: AttemptOptions): NewRecord {
   const { secrets, outcomeBytesMax } = engine
-  return newRecord(attempt, state, value, { secrets, retentionMs: options.retentionMs, bytesMax: outcomeBytesMax })
+  const { retentionMs } = options
+  const record = newRecord(attempt, ending.state, ending.value, { secrets, retentionMs, bytesMax: outcomeBytesMax })
+  return ending.response === undefined
+    ? record
+    : { ...record, response: ending.response.bytes, responseRetentionMs: ending.response.retentionMs }
 }
 
 /** The store's decision when it is against the attempt. */
@@ -172,7 +169,7 @@ async function refusal<Tx>(opened: OpenOperation<Tx>): Promise<Exclude<Verdict, 
 }
 
 /** Runs the user's code, at most `timeoutMs`; then its connection is cut, which rolls back. */
-function runWork<Tx, W>(
+export function runWork<Tx, W>(
   opened: OpenOperation<Tx>,
   outbox: OutboxBuffer,
   work: (context: WorkContext<Tx>) => Promise<W> | W,

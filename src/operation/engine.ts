@@ -20,6 +20,24 @@ export interface Engine<Tx> {
   readonly inFlight: InFlight
 }
 
+const engines = new WeakMap<object, Engine<unknown>>()
+
+/** Remembers the engine behind an object that the application holds. */
+export function lendEngine<Tx>(once: object, engine: Engine<Tx>): void {
+  engines.set(once, engine)
+}
+
+/**
+ * The engine behind what `createOnce` made.
+ *
+ * @throws {TypeError} for anything else.
+ */
+export function engineOf<Tx>(where: string, once: object): Engine<Tx> {
+  const engine = typeof once === 'object' && once !== null ? engines.get(once) : undefined
+  if (engine === undefined) throw new TypeError(`${where} takes the object that createOnce made`)
+  return engine as Engine<Tx>
+}
+
 /** The work that runs in this async context; `open` ends with it. */
 interface RunningWork {
   open: boolean

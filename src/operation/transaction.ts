@@ -56,7 +56,8 @@ export type OutcomeOfWork<W> = Outcome<
   Awaited<W> extends infer V ? (V extends Rejected<infer R> ? R : never) : never
 >
 
-interface Settings extends AttemptOptions {
+/** Options that were checked. */
+export interface TransactionSettings extends AttemptOptions {
   readonly whenInProgress: 'reject' | 'wait'
   readonly waitMs: number
   readonly attemptsMax: number
@@ -74,20 +75,31 @@ export async function runTransaction<Tx, W>(
   if (typeof work !== 'function') throw new TypeError('once.transaction takes a work function')
   const settings = readOptions(options)
   refuseNesting()
-  const record = await new Transaction(engine, first, work, settings).run()
+  const record = await settle(engine, first, work, settings)
   return outcomeOf(record.record, first.fingerprint, engine.secrets, record.replayed) as OutcomeOfWork<W>
 }
 
-interface Found {
+/** The record of an operation, and whether it was there before this call. */
+export interface Found {
   readonly record: OperationRecord
   readonly replayed: boolean
+}
+
+/** Runs the work unless there is a record, and gives the record. `first` is the first attempt of this call. */
+export function settle<Tx, W>(
+  engine: Engine<Tx>,
+  first: Attempt,
+  work: (context: WorkContext<Tx>) => W,
+  settings: TransactionSettings,
+): Promise<Found> {
+  return new Transaction(engine, first, work, settings).run()
 }
 
 class Transaction<Tx, W> {
   readonly #engine: Engine<Tx>
   readonly #first: Attempt
   readonly #work: (context: WorkContext<Tx>) => W
-  readonly #settings: Settings
+  readonly #settings: TransactionSettings
   /** Tokens of this call's attempts: a record with one of them is this call's own work. */
   readonly #tokens: Set<string> = new Set()
   /** A COMMIT of this call may have taken place, and nothing has decided it yet. */
@@ -97,7 +109,12 @@ class Transaction<Tx, W> {
   #waitUntil = 0
   #polls = 0
 
-  constructor(engine: Engine<Tx>, first: Attempt, work: (context: WorkContext<Tx>) => W, settings: Settings) {
+  constructor(
+    engine: Engine<Tx>,
+    first: Attempt,
+    work: (context: WorkContext<Tx>) => W,
+    settings: TransactionSettings,
+  ) {
     this.#engine = engine
     this.#first = first
     this.#work = work
@@ -148,7 +165,7 @@ class Transaction<Tx, W> {
         ...this.#settings,
         // After a conflict the gate clears an expired row; after a wait no user code runs before the verdict.
         gated: this.#settings.gated || turn > 0,
-        eager: this.#polls > 0,
+        eager: this.#settings.eager || this.#polls > 0,
       })
       if (result.kind === 'stored') return { record: result.record, replayed: false }
       const found = await this.#decide(attempt, result)
@@ -267,7 +284,7 @@ class Transaction<Tx, W> {
   }
 }
 
-function readOptions(options: TransactionOptions): Settings {
+function readOptions(options: TransactionOptions): TransactionSettings {
   refuseUnknownOptions('once.transaction', options, [
     'whenInProgress',
     'waitMs',

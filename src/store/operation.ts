@@ -44,12 +44,16 @@ export interface OperationRecord extends OperationIdentity {
   readonly outcomeVersion: number
   /** JSON text; null when the work returned nothing. */
   readonly outcome: string | null
+  /** Bytes kept beside the outcome for a shorter time; absent when there are none, or no longer. */
+  readonly response?: Uint8Array | undefined
 }
 
 /** A record about to be written. */
 export interface NewRecord extends OperationRecord {
   /** Milliseconds from now, by the store's clock, until the key is free again. */
   readonly retentionMs: number
+  /** Milliseconds from now, by the store's clock, until `response` is no longer given out. Goes with `response`. */
+  readonly responseRetentionMs?: number | undefined
 }
 
 /**
@@ -83,11 +87,17 @@ export interface OpenOperation<Tx> {
   now(): Promise<Date>
   /** The store's decision; undefined while nothing was sent. Rejects when the store cannot be asked. */
   verdict(): Promise<Verdict> | undefined
+  /** Opens and decides now, before any statement of the work. Rejects when the store cannot be asked. */
+  decide(): Promise<Verdict>
   /**
    * Writes the record, the outbox rows and COMMIT in one trip; opens and decides first when nothing was sent yet.
-   * Throws when the store refused for certain (rolled back) for another reason than a race.
+   * Throws when the store refused for certain (rolled back) for another reason than a race. Without a record it
+   * commits the work and the messages alone.
    */
-  finish(record: NewRecord, outbox: readonly OutboxRow[]): Promise<FinishResult | Exclude<Verdict, 'claimed'>>
+  finish(
+    record: NewRecord | undefined,
+    outbox: readonly OutboxRow[],
+  ): Promise<FinishResult | Exclude<Verdict, 'claimed'>>
   /** Whether the transaction is still the one that was opened: false when the work has ended it itself. */
   untouched(): Promise<boolean>
   /**
@@ -117,6 +127,8 @@ export interface OperationStore<Tx> {
   open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<Tx>>
   /** The live record, by the store's clock, from the primary; grouped with other look-ups of the same moment. */
   lookup(id: string): Promise<OperationRecord | undefined>
+  /** Whether a gated attempt of some process holds the operation at this moment. Takes no lock that others could meet. */
+  running(id: string): Promise<boolean>
   /**
    * Decides an ambiguous COMMIT behind the attempt's own locks, on a new connection, within `boundMs`.
    * Only meaningful for attempts that were gated.

@@ -67,6 +67,9 @@ const WRITING: readonly (readonly [string, PgStatement])[] = [
   ['lockBoth', sql.lockBoth(attempt)],
   ['record', sql.record(record)],
   ['recordIf', sql.recordIf(record, '1')],
+  ['record with a response', sql.record({ ...record, response: Buffer.of(1), responseRetentionMs: 1 })],
+  ['recordIf with a response', sql.recordIf({ ...record, response: Buffer.of(1), responseRetentionMs: 1 }, '1')],
+  ['running', sql.running(id)],
   ['single', sql.single(record, { text: 'select 1 as n' }, 1_000)],
 ]
 

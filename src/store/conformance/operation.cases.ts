@@ -218,6 +218,84 @@ export const operationCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
+    name: 'R41: a response is found with its record, then gone while the record stays',
+    needs: 'clock',
+    run: (harness) =>
+      withStore(harness, async (opened) => {
+        const { operations } = opened.store
+        const bytes = Uint8Array.from({ length: 256 }, (_, index) => index)
+        const [worked, idle, without] = [attemptOn(randomUUID()), attemptOn(randomUUID()), attemptOn(randomUUID())]
+        const kept = { response: bytes, responseRetentionMs: DAY_MS / 2 }
+        await (await begun(opened, worked, 'order')).finish({ ...recordOf(worked), ...kept }, [])
+        await (await operations.open(idle, OPTIONS)).finish({ ...recordOf(idle), ...kept }, [])
+        await (await begun(opened, without, 'order')).finish(recordOf(without), [])
+        assert.deepEqual(Buffer.from((await operations.lookup(worked.id))?.response ?? []), Buffer.from(bytes))
+        assert.deepEqual(Buffer.from((await operations.lookup(idle.id))?.response ?? []), Buffer.from(bytes))
+        assert.equal((await operations.lookup(without.id))?.response, undefined)
+        await opened.advance(DAY_MS / 2 + 1)
+        const tombstone = await operations.lookup(worked.id)
+        assert.equal(tombstone?.response, undefined)
+        assert.equal(tombstone?.outcome, '"done"')
+        assert.equal(await verdictOn(opened, attemptOn(worked.id), 'duplicate'), 'recorded')
+      }),
+  },
+  {
+    name: 'I4: an attempt can ask for its verdict before its work starts',
+    run: (harness) =>
+      withStore(harness, async (opened) => {
+        const { operations } = opened.store
+        const attempt = attemptOn(randomUUID(), { amount: 1 })
+        const first = await operations.open(attempt, OPTIONS)
+        assert.equal(await first.decide(), 'claimed')
+        const verdicts = []
+        for (const payload of [{ amount: 1 }, { amount: 2 }]) {
+          const other = await operations.open(attemptOn(attempt.id, payload), OPTIONS)
+          verdicts.push(await other.decide())
+          await other.rollback()
+        }
+        assert.deepEqual(verdicts, ['busy', 'otherPayload'])
+        await opened.write(first.tx, 'order')
+        assert.equal(await first.finish(recordOf(attempt), []), 'stored')
+        const late = await operations.open(attemptOn(attempt.id, { amount: 1 }), OPTIONS)
+        assert.equal(await late.decide(), 'recorded')
+        await late.rollback()
+      }),
+  },
+  {
+    name: 'an operation is running from its verdict to the end of its transaction',
+    run: (harness) =>
+      withStore(harness, async (opened) => {
+        const { operations } = opened.store
+        for (const end of ['finish', 'rollback'] as const) {
+          const attempt = attemptOn(randomUUID())
+          assert.equal(await operations.running(attempt.id), false)
+          const operation = await operations.open(attempt, OPTIONS)
+          assert.equal(await operation.decide(), 'claimed')
+          assert.equal(await operations.running(attempt.id), true)
+          assert.equal(await operations.running(randomUUID()), false)
+          if (end === 'finish') await operation.finish(recordOf(attempt), [])
+          else await operation.rollback()
+          assert.equal(await operations.running(attempt.id), false)
+        }
+      }),
+  },
+  {
+    name: 'work without a record commits alone',
+    run: (harness) =>
+      withStore(harness, async (opened) => {
+        const { operations } = opened.store
+        const attempt = attemptOn(randomUUID())
+        const operation = await begun(opened, attempt, 'order', UNGATED)
+        assert.equal(await operation.finish(undefined, []), 'stored')
+        await operation.rollback()
+        const idle = await operations.open(attemptOn(randomUUID()), UNGATED)
+        assert.equal(await idle.finish(undefined, []), 'stored')
+        await idle.rollback()
+        assert.equal(await opened.count('order'), 1)
+        assert.equal(await operations.lookup(attempt.id), undefined)
+      }),
+  },
+  {
     name: 'verifyCommit says committed to its own token, other to a foreign one, notCommitted to none',
     run: (harness) =>
       withStore(harness, async (opened) => {

@@ -24,6 +24,7 @@ import { type MemoryDatabase, MemoryTransaction, type MemoryTx } from './databas
 
 interface Kept extends OperationRecord {
   readonly expiresAtMs: number
+  readonly responseExpiresAtMs: number
 }
 
 /** Takes the rows of a commit. */
@@ -50,6 +51,10 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
 
   async lookup(id: string): Promise<OperationRecord | undefined> {
     return this.find(id)
+  }
+
+  async running(id: string): Promise<boolean> {
+    return this.#owners.has(id)
   }
 
   async verifyCommit(attempt: Attempt): Promise<CommitVerdict> {
@@ -118,11 +123,14 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
   /** The live record, by the store's clock. */
   find(id: string): Kept | undefined {
     const record = this.#records.get(id)
-    return record !== undefined && record.expiresAtMs > this.database.now() ? record : undefined
+    if (record === undefined || record.expiresAtMs <= this.database.now()) return undefined
+    return record.responseExpiresAtMs > this.database.now() ? record : { ...record, response: undefined }
   }
 
   keep(record: NewRecord): void {
-    this.#records.set(record.id, { ...record, expiresAtMs: this.database.now() + record.retentionMs })
+    const now = this.database.now()
+    const responseExpiresAtMs = now + (record.responseRetentionMs ?? 0)
+    this.#records.set(record.id, { ...record, expiresAtMs: now + record.retentionMs, responseExpiresAtMs })
   }
 
   /** The gate. */
@@ -183,16 +191,23 @@ class MemoryOpenOperation implements OpenOperation<MemoryTx> {
     return this.#verdict === undefined ? undefined : Promise.resolve(this.#verdict)
   }
 
-  async finish(record: NewRecord, outbox: readonly OutboxRow[]): Promise<FinishResult | Exclude<Verdict, 'claimed'>> {
+  async decide(): Promise<Verdict> {
+    return this.#begin()
+  }
+
+  async finish(
+    record: NewRecord | undefined,
+    outbox: readonly OutboxRow[],
+  ): Promise<FinishResult | Exclude<Verdict, 'claimed'>> {
     const verdict = this.#begin()
     if (verdict !== 'claimed') return verdict
     if (this.#transaction.ended) return 'fenced'
-    if (this.#store.find(record.id) !== undefined) {
+    if (record !== undefined && this.#store.find(record.id) !== undefined) {
       await this.rollback()
       return 'lost'
     }
     this.#transaction.commit()
-    this.#store.keep(record)
+    if (record !== undefined) this.#store.keep(record)
     if (outbox.length > 0) this.#store.insert(outbox)
     this.#store.release(this.#attempt)
     return 'stored'

@@ -22,3 +22,11 @@ export function locksOf(attempt: Pick<Attempt, 'id' | 'fingerprint'>): Locks {
   const payload = new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0)
   return { payload: BigInt.asIntN(64, key ^ payload).toString(), key: BigInt.asIntN(64, key).toString() }
 }
+
+/** The key's lock as the server lists it in pg_locks: upper and lower half, unsigned. */
+export function keyLockParts(id: string): { readonly classId: number; readonly objectId: number } {
+  return {
+    classId: Number.parseInt(id.slice(0, 8), 16),
+    objectId: Number.parseInt(id.slice(9, 13) + id.slice(14, 18), 16),
+  }
+}

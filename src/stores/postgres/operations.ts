@@ -76,6 +76,17 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     return this.#lookups.find(id)
   }
 
+  async running(id: string): Promise<boolean> {
+    try {
+      const { rows } = await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
+        client.query(this.#sql.running(id)),
+      )
+      return rows[0]?.['running'] === true
+    } catch (error) {
+      throw toOnceError(error, 'asking whether an operation is running')
+    }
+  }
+
   verifyCommit(attempt: Attempt, boundMs: number): Promise<CommitVerdict> {
     return verifyCommit(this.#connections, this.#sql, attempt, boundMs)
   }
@@ -214,10 +225,22 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
     )
   }
 
-  async finish(record: NewRecord, outbox: readonly OutboxRow[]): Promise<FinishResult | Exclude<Verdict, 'claimed'>> {
+  async decide(): Promise<Verdict> {
+    this.#transaction.begin().catch(() => {})
+    return (await this.verdict()) ?? 'claimed'
+  }
+
+  async finish(
+    record: NewRecord | undefined,
+    outbox: readonly OutboxRow[],
+  ): Promise<FinishResult | Exclude<Verdict, 'claimed'>> {
     const { gate } = this.#transaction
     let statements: PgStatement[]
-    if (gate === undefined) {
+    if (record === undefined) {
+      if (gate === undefined && outbox.length === 0) return 'stored'
+      const transactionId = transactionIdOf(await this.#transaction.begin())
+      statements = outbox.length === 0 ? [] : [outboxInsertIf(this.#settings.schema, outbox, transactionId)]
+    } else if (gate === undefined) {
       // No statement of the user ran, so the transaction is certainly still the one that opens in this trip.
       statements = [this.#sql.record(record)]
       if (outbox.length > 0) statements.push(outboxInsert(this.#settings.schema, outbox))
@@ -228,8 +251,10 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
     }
     const result = await this.#transaction.commit(statements)
     switch (result.kind) {
-      case 'committed':
-        return result.results[0]?.rowCount === 1 ? 'stored' : 'fenced'
+      case 'committed': {
+        const written = record === undefined ? outbox.length : 1
+        return statements.length === 0 || result.results[0]?.rowCount === written ? 'stored' : 'fenced'
+      }
       case 'unknown':
         return 'unresolved'
       case 'rolledBack':
@@ -346,6 +371,7 @@ function toRecord(row: Record<string, unknown>): OperationRecord {
     },
     outcomeVersion: Number(row['outcome_version']),
     outcome: textOrNull(outcome),
+    response: row['response'] instanceof Uint8Array ? row['response'] : undefined,
   }
 }
 

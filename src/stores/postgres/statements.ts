@@ -7,7 +7,7 @@
 import { hash } from 'node:crypto'
 import type { Attempt, NewRecord, UserStatement } from '../../store/operation.ts'
 import type { PgStatement } from './handle.ts'
-import { locksOf } from './locks.ts'
+import { keyLockParts, locksOf } from './locks.ts'
 import { statementName } from './statement-name.ts'
 
 /** Name of the constraint that is the arbiter: one record per operation. */
@@ -26,6 +26,9 @@ export function operationStatements(schema: string): OperationStatements {
   const record =
     `$1::uuid, $2::uuid, $3::${schema}.operation_state, $4::${schema}.operation_fingerprint_mode, $5::text, $6::bytea, $7::text, $8::smallint, $9::text, ` +
     `pg_catalog.clock_timestamp() + $10::bigint * interval '1 millisecond'`
+  /** Most records have no response; theirs are not burdened with it. */
+  const insertWithResponse = insert.replace(/\)$/, ', response, response_expires_at)')
+  const recordWithResponse = `${record}, $11::bytea, pg_catalog.clock_timestamp() + $12::bigint * interval '1 millisecond'`
   const fingerprintOf = (r: Omit<NewRecord, 'outcome'>): unknown[] => [
     r.id,
     r.token,
@@ -71,27 +74,62 @@ export function operationStatements(schema: string): OperationStatements {
       values: [String(idleTimeoutMs)],
       columns: ['xid'],
     }),
-    record: (r) => ({
-      name: `${prefix}record`,
-      text: `/* effectively-once:operation.record */ ${insert} values (${record})`,
-      values: [...fingerprintOf(r), r.outcome, r.retentionMs],
-    }),
-    recordIf: (r, transactionId) => ({
-      name: `${prefix}record_if`,
-      text:
-        `/* effectively-once:operation.record_if */ ${insert} select ${record} ` +
-        `where pg_catalog.pg_current_xact_id_if_assigned() = $11::xid8`,
-      values: [...fingerprintOf(r), r.outcome, r.retentionMs, transactionId],
-    }),
+    record: (r) =>
+      r.response === undefined
+        ? {
+            name: `${prefix}record`,
+            text: `/* effectively-once:operation.record */ ${insert} values (${record})`,
+            values: [...fingerprintOf(r), r.outcome, r.retentionMs],
+          }
+        : {
+            name: `${prefix}record_response`,
+            text: `/* effectively-once:operation.record_response */ ${insertWithResponse} values (${recordWithResponse})`,
+            values: [...fingerprintOf(r), r.outcome, r.retentionMs, r.response, r.responseRetentionMs ?? 0],
+          },
+    recordIf: (r, transactionId) =>
+      r.response === undefined
+        ? {
+            name: `${prefix}record_if`,
+            text:
+              `/* effectively-once:operation.record_if */ ${insert} select ${record} ` +
+              `where pg_catalog.pg_current_xact_id_if_assigned() = $11::xid8`,
+            values: [...fingerprintOf(r), r.outcome, r.retentionMs, transactionId],
+          }
+        : {
+            name: `${prefix}record_response_if`,
+            text:
+              `/* effectively-once:operation.record_response_if */ ${insertWithResponse} select ${recordWithResponse} ` +
+              `where pg_catalog.pg_current_xact_id_if_assigned() = $13::xid8`,
+            values: [
+              ...fingerprintOf(r),
+              r.outcome,
+              r.retentionMs,
+              r.response,
+              r.responseRetentionMs ?? 0,
+              transactionId,
+            ],
+          },
     lookup: (ids) => ({
       name: `${prefix}lookup`,
       text:
         `/* effectively-once:operation.lookup */ select o.id, o.token, o.state, o.fingerprint_mode, ` +
-        `o.fingerprint_key, o.fingerprint, o.scope, o.outcome_version, o.outcome, s.standby ` +
+        `o.fingerprint_key, o.fingerprint, o.scope, o.outcome_version, o.outcome, s.standby, ` +
+        `case when o.response_expires_at > pg_catalog.clock_timestamp() then o.response end as response ` +
         `from (select pg_catalog.pg_is_in_recovery() as standby) s left join ${schema}.operation o ` +
         `on o.id = any($1::uuid[]) and o.expires_at > pg_catalog.clock_timestamp()`,
       values: [ids],
     }),
+    running: (id) => {
+      const { classId, objectId } = keyLockParts(id)
+      return {
+        text:
+          `/* effectively-once:operation.running */ select exists (select from pg_catalog.pg_locks ` +
+          `where locktype = 'advisory' and granted and objsubid = 1 and classid = $1::bigint::oid ` +
+          `and objid = $2::bigint::oid and database = (select oid from pg_catalog.pg_database ` +
+          `where datname = pg_catalog.current_database())) as running`,
+        values: [classId, objectId],
+      }
+    },
     token: (id) => ({
       text:
         `/* effectively-once:operation.token */ select ` +
@@ -141,6 +179,8 @@ export interface OperationStatements {
   recordIf(record: NewRecord, transactionId: string): PgStatement
   /** Live records, each with `standby`; one row without an id when there is none. */
   lookup(ids: readonly string[]): PgStatement
+  /** Whether the lock of the operation's key is held. */
+  running(id: string): PgStatement
   token(id: string): PgStatement
   /** Waits for both locks of the attempt: payload first, as every owner does. */
   lockBoth(attempt: Attempt): PgStatement

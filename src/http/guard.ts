@@ -1,0 +1,234 @@
+/**
+ * Guard: one guarded route, from a request to what is sent.
+ *
+ * Reading order of one POST with a key: this file (what happens in which order), ./key.ts (the header), ./outcome.ts
+ * (what the handler's answer means), ./replay.ts (what a repeat gets).
+ *
+ * The handler starts only when the operation is claimed: a chain of middleware that has started cannot be taken back.
+ * So a request looks the record up first (grouped with others of its moment), and the gate is asked before the handler
+ * runs.
+ *
+ * @module
+ */
+
+import type { Fingerprint } from '../fingerprint/fingerprint.ts'
+import { requestFingerprint } from '../fingerprint/request.ts'
+import type { Once } from '../once.ts'
+import { type Engine, engineOf, refuseNesting } from '../operation/engine.ts'
+import type { Scope } from '../operation/identity.ts'
+import { newAttempt } from '../operation/operation.ts'
+import { settle } from '../operation/transaction.ts'
+import { runUnrecorded } from '../operation/unrecorded.ts'
+import { isOnceError, OnceError } from '../shared/errors.ts'
+import type { Attempt } from '../store/operation.ts'
+import type { Answer, Exchange, HandlerContext, RequestBody } from './exchange.ts'
+import { parseKey } from './key.ts'
+import { keyTimeMs } from './key-time.ts'
+import type { RouteOptions } from './options.ts'
+import { endingOf, fateOf } from './outcome.ts'
+import { type Policy, readPolicy } from './policy.ts'
+import { jsonResponse, plainProblem, problemOf } from './problem.ts'
+import { refOf } from './ref.ts'
+import { replayOf } from './replay.ts'
+import type { WholeResponse } from './response.ts'
+
+/** Thrown by our own work to roll back without storing anything; never seen outside. */
+const RELEASE = new Error('released')
+
+/** Above this share of the key's lifetime the process clock is not trusted to say that a key is young enough. */
+const SUSPECT_SHARE = 0.5
+
+export class Guard<Tx, Req> {
+  readonly policy: Policy<Req>
+  readonly #engine: Engine<Tx>
+  readonly #where: string
+
+  /** @throws {TypeError} for options that are wrong, and for anything but what createOnce made. */
+  constructor(where: string, once: Once<Tx>, options: RouteOptions<Req>) {
+    this.#where = where
+    this.#engine = engineOf(where, once)
+    this.policy = readPolicy(where, options)
+  }
+
+  /** Whether requests with this method are guarded at all. */
+  guards(method: string): boolean {
+    return this.policy.methods.has(method)
+  }
+
+  /**
+   * Handles one request. Rejects with what is not ours to answer: an error of the handler, of a hook, or a wrong set-up
+   * that only a request can show.
+   */
+  async handle(exchange: Exchange<Tx, Req>): Promise<Answer> {
+    try {
+      return await this.#handle(exchange)
+    } catch (error) {
+      if (!isOnceError(error)) throw error
+      if (error.status === null || error.status === 500) this.policy.onError(error, exchange.request)
+      return instead(this.problem(error))
+    }
+  }
+
+  /** The answer that stands for an error of ours. */
+  problem(error: OnceError): WholeResponse {
+    const status = error.code === 'IDEMPOTENCY_KEY_REUSED' ? this.policy.mismatchStatus : undefined
+    return problemOf(error, this.policy.problems, { status })
+  }
+
+  async #handle(exchange: Exchange<Tx, Req>): Promise<Answer> {
+    const { policy } = this
+    if (!this.guards(exchange.method)) return { kind: 'unguarded' }
+    const { key, error } = parseKey(exchange.keyLines, policy.strictKeys)
+    if (error === 'missing') {
+      if (!policy.required) return await this.#unkeyed(exchange)
+      throw new OnceError('IDEMPOTENCY_KEY_MISSING', 'the header Idempotency-Key is missing')
+    }
+    if (key === undefined) return instead(this.#invalidKey(error))
+    const scope = await this.#scopeOf(exchange)
+    const body = await exchange.body(policy.bodyBytesMax)
+    if (body === 'gone') return { kind: 'gone' }
+    if (body === 'too-large') return instead(tooLarge(policy))
+    const attempt = newAttempt({ scope, key, fingerprint: this.#fingerprintOf(exchange, body) })
+    return await this.#keyed(exchange, attempt, key)
+  }
+
+  async #keyed(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string): Promise<Answer> {
+    const record = await this.#engine.store.operations.lookup(attempt.id)
+    if (record !== undefined)
+      return instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, record))
+    try {
+      this.#refuseKnownBusy(attempt)
+      refuseNesting()
+      const found = await settle(this.#engine, attempt, this.#workOf(exchange, attempt, key), this.policy.transaction)
+      return found.replayed
+        ? instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, found.record))
+        : { kind: 'handler' }
+    } catch (error) {
+      if (error === RELEASE) return { kind: 'handler' }
+      if (this.policy.whenInProgress === 'accept' && isOnceError(error, 'OPERATION_IN_PROGRESS')) {
+        return instead(this.#accepted(attempt, error))
+      }
+      throw error
+    }
+  }
+
+  /** An attempt of this process that works on the same request: no connection is needed to know that it is busy. */
+  #refuseKnownBusy({ id, fingerprint }: Attempt): void {
+    if (this.policy.whenInProgress === 'wait') return
+    const running = this.#engine.inFlight.get(id)
+    if (running !== undefined && Buffer.compare(running.payload, fingerprint.value) === 0) {
+      throw new OnceError('OPERATION_IN_PROGRESS', 'another attempt of this operation is running')
+    }
+  }
+
+  #workOf(exchange: Exchange<Tx, Req>, { id }: Attempt, key: string) {
+    let started = false
+    return async (context: Omit<HandlerContext<Tx>, 'key' | 'operationRef'>) => {
+      if (started) throw new OnceError('STORE_UNAVAILABLE', 'the handler has run and cannot be run again')
+      await this.#refuseOldKey(key, () => context.now())
+      started = true
+      const produced = await exchange.run(handlerContext(context, key, refOf(id)))
+      const ending = endingOf(produced, id, this.policy)
+      if (ending === undefined) throw RELEASE
+      return ending
+    }
+  }
+
+  /** No record was found. For a key from before the window that means nothing. The store's clock decides (I14). */
+  async #refuseOldKey(key: string, now: () => Promise<Date>): Promise<void> {
+    const madeAt = this.policy.checkKeyTime ? keyTimeMs(key) : undefined
+    const windowMs = this.policy.transaction.retentionMs
+    if (madeAt === undefined || Date.now() - madeAt < windowMs * SUSPECT_SHARE) return
+    if ((await now()).getTime() - madeAt > windowMs) {
+      throw new OnceError('KEY_EXPIRED', 'the key is older than the window in which repeats are recognised')
+    }
+  }
+
+  /** The key may be left out, and was: the handler gets a transaction all the same, and no record is left. */
+  async #unkeyed(exchange: Exchange<Tx, Req>): Promise<Answer> {
+    const work = async (context: Omit<HandlerContext<Tx>, 'key' | 'operationRef'>) => {
+      const produced = await exchange.run(handlerContext(context, undefined, undefined))
+      const { status } = produced.kind === 'whole' ? produced.response : produced
+      return fateOf(status, this.policy) === 'commit'
+    }
+    await runUnrecorded(this.#engine, work, this.policy.transaction)
+    return { kind: 'handler' }
+  }
+
+  async #scopeOf(exchange: Exchange<Tx, Req>): Promise<Scope> {
+    const tenant = await this.policy.scopeOf(exchange.request)
+    if (tenant === undefined || tenant === null || tenant === '' || tenant.length === 0) {
+      throw new TypeError(`${this.#where}: scope gave no tenant for this request; refused`)
+    }
+    const parts = typeof tenant === 'string' ? [tenant] : tenant
+    return this.policy.uniqueWithin === 'tenant' ? parts : [...parts, this.#operationOf(exchange)]
+  }
+
+  #operationOf({ method, template }: Exchange<Tx, Req>): string {
+    if (this.policy.operation !== undefined) return this.policy.operation
+    if (template !== undefined) return `${method} ${template}`
+    throw new TypeError(`${this.#where} cannot know the route's template here; give the option operation`)
+  }
+
+  #fingerprintOf(exchange: Exchange<Tx, Req>, body: RequestBody): Fingerprint {
+    const { method, target, headers } = exchange
+    const options = { headers: this.policy.fingerprintHeaders }
+    if (this.policy.fingerprint !== undefined) {
+      const { fields } = this.policy.fingerprint(exchange.request, { bytes: body.bytes, json: () => jsonOf(body) })
+      return requestFingerprint({ method, target, headers, fields }, options)
+    }
+    if (body.bytes === undefined) return requestFingerprint({ method, target, headers, parsed: body.parsed }, options)
+    const { bytes, contentDecoded } = body
+    return requestFingerprint({ method, target, headers, body: bytes, contentDecoded }, options)
+  }
+
+  #invalidKey(reason: string): WholeResponse {
+    const error = new OnceError('IDEMPOTENCY_KEY_INVALID', 'the header Idempotency-Key is refused')
+    return problemOf(error, this.policy.problems, { members: { reason: reason.replaceAll('_', '-') } })
+  }
+
+  #accepted({ id }: Attempt, error: OnceError): WholeResponse {
+    const ref = refOf(id)
+    return jsonResponse(202, { operation_ref: ref, state: 'in-progress' }, [
+      ['location', `${this.policy.statusPath}/${ref}`],
+      ['retry-after', String(Math.max(1, Math.ceil((error.retryAfterMs ?? 0) / 1000)))],
+    ])
+  }
+}
+
+function instead(response: WholeResponse): Answer {
+  return { kind: 'instead', response }
+}
+
+function tooLarge({ problems, bodyBytesMax }: Policy<never>): WholeResponse {
+  const response = plainProblem(problems, 413, 'Content Too Large', `The body has more than ${bodyBytesMax} bytes.`)
+  // The rest of the body is not read.
+  return { ...response, headers: [...response.headers, ['connection', 'close']] }
+}
+
+/** `signal` is made when it is asked for, so the context is passed on and not copied. */
+function handlerContext<Tx>(
+  context: Omit<HandlerContext<Tx>, 'key' | 'operationRef'>,
+  key: string | undefined,
+  operationRef: string | undefined,
+): HandlerContext<Tx> {
+  return {
+    tx: context.tx,
+    outbox: context.outbox,
+    now: () => context.now(),
+    get signal() {
+      return context.signal
+    },
+    key,
+    operationRef,
+  }
+}
+
+function jsonOf(body: RequestBody): unknown {
+  if (body.bytes === undefined) return body.parsed
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body.bytes))
+  } catch {
+    return undefined
+  }
+}

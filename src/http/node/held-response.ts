@@ -1,0 +1,382 @@
+/**
+ * Held response: a `ServerResponse` on which a handler answers as always, while nothing of it leaves the process.
+ *
+ * Frameworks hand out the real object and answer in many ways (`end`, `pipe`, `sendFile`, error handlers), and all of
+ * them end in the few methods that are replaced here. So one file serves them all. The first complete answer counts;
+ * whatever comes later is dropped without an error, because an error would make a framework cut the connection.
+ *
+ * A caller that hangs up does not end the work: as long as the answer is held, the response shows no sign of it.
+ *
+ * @module
+ */
+
+import { type ServerResponse, STATUS_CODES } from 'node:http'
+import type { HeaderList, Produced, UnstorableReason, WholeResponse } from '../response.ts'
+
+/** Own properties that shadow those of the response while it is held. */
+const SHADOWS = ['headersSent', 'writableEnded'] as const
+const HEADER_WRITERS = ['setHeader', 'appendHeader', 'removeHeader', 'setHeaders'] as const
+
+type Callback = (error?: Error | null) => void
+
+/**
+ * - `holding`: the handler is answering.
+ * - `ended`: its answer is complete and waits for the commit.
+ * - `open`: released; what the handler does goes out.
+ * - `dropped`: something else is sent; what the handler does is dropped.
+ */
+type Phase = 'holding' | 'ended' | 'open' | 'dropped'
+
+export interface HoldOptions {
+  /** Largest body that is held, bytes. */
+  readonly bytesMax: number
+  /** Whether an answer that cannot be kept may go out all the same. */
+  readonly passUnstorable: boolean
+}
+
+export class HeldResponse {
+  /** The handler's answer once it is complete, or known to be one that cannot be kept. Never rejects. */
+  readonly produced: Promise<Produced>
+  readonly #response: ServerResponse
+  readonly #options: HoldOptions
+  readonly #native: Native
+  /** What lay on the response before the handler started: headers of outer layers. */
+  readonly #outer: readonly (readonly [string, number | string | string[]])[]
+  #tell: (produced: Produced) => void = () => {}
+  #phase: Phase = 'holding'
+  #headed = false
+  #told = false
+  #chunks: Buffer[] = []
+  #size = 0
+  #status = 200
+  #ended = false
+  #needDrain = false
+  #trailers: Parameters<ServerResponse['addTrailers']>[0][] = []
+  /** The caller hung up while the answer was held. */
+  #hungUp = false
+  #socket: ServerResponse['socket'] = null
+
+  constructor(response: ServerResponse, options: HoldOptions) {
+    this.#response = response
+    this.#options = options
+    this.produced = new Promise((resolve) => {
+      this.#tell = resolve
+    })
+    this.#native = nativeOf(response)
+    this.#outer = headerEntries(response)
+    this.#hold()
+    if (response.destroyed) this.#hideHangUp()
+  }
+
+  /** Sends the handler's own answer, or the part of it that is there and then the rest as it comes. */
+  release(): void {
+    if (this.#phase === 'dropped' || this.#phase === 'open') return
+    this.#open('open')
+    const response = this.#response
+    if (!this.#ended) {
+      for (const chunk of this.#chunks) Reflect.apply(this.#native.write, response, [chunk])
+      if (this.#needDrain) queueMicrotask(() => response.emit('drain'))
+    } else {
+      response.statusCode = this.#status
+      for (const trailers of this.#trailers) Reflect.apply(this.#native.addTrailers, response, [trailers])
+      this.#send(Buffer.concat(this.#chunks))
+    }
+    this.#chunks = []
+    this.#showHangUp()
+  }
+
+  /** Sends something else; whatever the handler has done or will do is dropped. */
+  replace({ status, headers, body }: WholeResponse): void {
+    if (this.#phase === 'dropped' || this.#phase === 'open') return
+    this.#chunks = []
+    this.#open('dropped')
+    const response = this.#response
+    this.#resetHeaders()
+    writeHeaders(response, headers)
+    response.statusCode = status
+    response.statusMessage = STATUS_CODES[status] ?? ''
+    this.#send(Buffer.from(body))
+    this.#showHangUp()
+  }
+
+  /** Answers in place of a handler that failed before its answer was complete. */
+  fail(answer: WholeResponse): void {
+    const response = this.#response
+    if (this.#phase === 'holding' && !this.#told) {
+      this.#chunks = []
+      this.#size = 0
+      this.#resetHeaders()
+      this.#headed = false
+      writeHeaders(response, answer.headers)
+      response.statusCode = answer.status
+      response.end(answer.body)
+    } else if (!this.#ended && this.#phase !== 'dropped') {
+      // A part of it may be on its way: cut off is the only way left to say that it is not complete.
+      response.destroy()
+    }
+  }
+
+  #resetHeaders(): void {
+    const response = this.#response
+    const shared = headerEntries(response).filter(([name]) => OF_EVERY_ANSWER.test(name))
+    for (const name of response.getHeaderNames()) response.removeHeader(name)
+    for (const [name, value] of [...this.#outer, ...shared]) response.setHeader(name, value)
+  }
+
+  #hold(): void {
+    const response = this.#response
+    response.writeHead = (...args: unknown[]) => this.#writeHead(args)
+    response.write = ((...args: unknown[]) => this.#write(args)) as ServerResponse['write']
+    response.end = ((...args: unknown[]) => this.#end(args)) as ServerResponse['end']
+    response.flushHeaders = () => this.#flushHeaders()
+    response.addTrailers = (trailers) => this.#addTrailers(trailers)
+    // Interim answers would leave before the commit.
+    response.writeContinue = (callback) => callback?.()
+    response.writeProcessing = (callback?: () => void) => callback?.()
+    response.writeEarlyHints = (_hints: unknown, callback?: () => void) => callback?.()
+    response.emit = ((event: string, ...args: unknown[]) => {
+      if (event === 'close' && (this.#phase === 'holding' || this.#phase === 'ended')) return this.#hideHangUp()
+      return Reflect.apply(this.#native.emit, response, [event, ...args])
+    }) as ServerResponse['emit']
+    shadow(response, 'headersSent', () => this.#headed)
+    shadow(response, 'writableEnded', () => this.#ended)
+  }
+
+  /** From now on what reaches the response goes to the socket, except the handler's own doings when they are dropped. */
+  #open(phase: 'open' | 'dropped'): void {
+    this.#phase = phase
+    const own = this.#response as unknown as Record<string, unknown>
+    for (const name of [...SHADOWS, ...HEADER_WRITERS]) {
+      if (Object.hasOwn(this.#response, name)) delete own[name]
+    }
+    if (this.#hungUp && this.#response.socket === null) this.#setSocket(this.#socket)
+  }
+
+  #send(body: Buffer): void {
+    Reflect.apply(this.#native.end, this.#response, body.byteLength === 0 ? [] : [body])
+    // After its end a late answer of the handler must not throw into a framework that would then cut the connection.
+    // An outer layer may delay the end, and add its headers then.
+    if (this.#response.headersSent) this.#freezeHeaders()
+  }
+
+  #freezeHeaders(): void {
+    const own = this.#response as unknown as Record<string, unknown>
+    for (const name of HEADER_WRITERS) {
+      if (name in this.#response) own[name] = () => this.#response
+    }
+  }
+
+  #writeHead(args: unknown[]): ServerResponse {
+    const response = this.#response
+    if (this.#phase === 'open') return Reflect.apply(this.#native.writeHead, response, args) as ServerResponse
+    if (this.#phase === 'dropped') {
+      // Node's own way of writing what `replace` has set, also when an outer layer delays the end.
+      return args.length === 1 && !response.headersSent
+        ? (Reflect.apply(this.#native.writeHead, response, args) as ServerResponse)
+        : response
+    }
+    if (this.#phase === 'ended' || this.#headed) return response
+    const [status, ...rest] = args as [number, ...unknown[]]
+    response.statusCode = status
+    if (typeof rest[0] === 'string') response.statusMessage = rest.shift() as string
+    addHeaders(response, rest[0])
+    this.#headed = true
+    if (isEventStream(response)) this.#unstorable('event-stream')
+    else if (response.hasHeader('trailer')) this.#unstorable('trailers')
+    return response
+  }
+
+  #head(): void {
+    if (this.#headed) return
+    // Through the property: layers between us and the handler wait for this call to add their headers.
+    this.#response.writeHead(this.#response.statusCode)
+    this.#headed = true
+  }
+
+  #flushHeaders(): void {
+    if (this.#phase === 'holding') this.#head()
+  }
+
+  #write(args: unknown[]): boolean {
+    if (this.#phase === 'open') return Reflect.apply(this.#native.write, this.#response, args) as boolean
+    const { chunk, callback } = bodyArguments(args)
+    if (callback !== undefined) queueMicrotask(() => callback(null))
+    if (this.#phase !== 'holding') return true
+    this.#head()
+    if (chunk !== undefined) this.#take(chunk)
+    // Once the answer is told, what follows waits for the commit.
+    this.#needDrain = this.#told && this.#phase === 'holding'
+    return !this.#needDrain
+  }
+
+  #end(args: unknown[]): ServerResponse {
+    const response = this.#response
+    if (this.#phase === 'open') return Reflect.apply(this.#native.end, response, args) as ServerResponse
+    const { chunk, callback } = bodyArguments(args)
+    if (callback !== undefined) response.once('finish', callback)
+    if (this.#phase !== 'holding') return response
+    this.#head()
+    if (chunk !== undefined) this.#take(chunk)
+    if (this.#phase !== 'holding') return response
+    this.#ended = true
+    this.#phase = 'ended'
+    this.#status = response.statusCode
+    this.#freezeHeaders()
+    const body = this.#told ? Buffer.alloc(0) : Buffer.concat(this.#chunks)
+    this.#report({ kind: 'whole', response: { status: this.#status, headers: headerList(response), body } })
+    return response
+  }
+
+  #addTrailers(trailers: Parameters<ServerResponse['addTrailers']>[0]): void {
+    if (this.#phase === 'open') {
+      Reflect.apply(this.#native.addTrailers, this.#response, [trailers])
+    } else if (this.#phase === 'holding') {
+      this.#head()
+      this.#trailers.push(trailers)
+      this.#unstorable('trailers')
+    }
+  }
+
+  #take(chunk: Buffer): void {
+    this.#chunks.push(chunk)
+    this.#size += chunk.byteLength
+    if (this.#size > this.#options.bytesMax) this.#unstorable('too-big')
+  }
+
+  #unstorable(reason: UnstorableReason): void {
+    const { statusCode: status } = this.#response
+    this.#report({ kind: 'unstorable', status, headers: headerList(this.#response), reason })
+    // A released status goes out whatever its form; only what would be stored is refused.
+    if (!this.#options.passUnstorable && status < 400) this.#chunks = []
+  }
+
+  #report(produced: Produced): void {
+    if (this.#told) return
+    this.#told = true
+    this.#tell(produced)
+  }
+
+  /** Undoes what node does before it tells of a closed connection. */
+  #hideHangUp(): boolean {
+    const response = this.#response as ServerResponse & { _closed?: boolean }
+    this.#hungUp = true
+    response.destroyed = false
+    response._closed = false
+    this.#socket = response.socket
+    this.#setSocket(null)
+    return false
+  }
+
+  #showHangUp(): void {
+    if (!this.#hungUp) return
+    const response = this.#response as ServerResponse & { _closed?: boolean }
+    response.destroyed = true
+    response._closed = true
+    Reflect.apply(this.#native.emit, response, ['close'])
+  }
+
+  #setSocket(socket: ServerResponse['socket']): void {
+    ;(this.#response as { socket: ServerResponse['socket'] }).socket = socket
+  }
+}
+
+type Method = (...args: never[]) => unknown
+
+/** The methods as they were, of node or of outer layers; called on the response. */
+interface Native {
+  readonly write: Method
+  readonly end: Method
+  readonly writeHead: Method
+  readonly emit: Method
+  readonly addTrailers: Method
+}
+
+function nativeOf(response: ServerResponse): Native {
+  const method = (name: keyof Native) => Reflect.get(response, name) as Method
+  return {
+    write: method('write'),
+    end: method('end'),
+    writeHead: method('writeHead'),
+    emit: method('emit'),
+    addTrailers: method('addTrailers'),
+  }
+}
+
+/** Sends a whole answer on a response that nobody has touched; headers of outer layers stay. */
+export function sendWhole(response: ServerResponse, { status, headers, body }: WholeResponse): void {
+  if (response.headersSent || response.writableEnded) return
+  writeHeaders(response, headers)
+  response.statusCode = status
+  if (body.byteLength === 0) response.end()
+  else response.end(body)
+}
+
+/** Headers that other layers add to every answer, whatever it is. */
+const OF_EVERY_ANSWER = /^(access-control-|vary$|x-request-id$)/
+
+function writeHeaders(response: ServerResponse, headers: HeaderList): void {
+  const grouped = new Map<string, string[]>()
+  for (const [name, value] of headers) grouped.set(name, [...(grouped.get(name) ?? []), value])
+  for (const [name, values] of grouped) response.setHeader(name, values.length === 1 ? (values[0] ?? '') : values)
+}
+
+function headerEntries(response: ServerResponse): (readonly [string, number | string | string[]])[] {
+  return Object.entries(response.getHeaders()).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value] as const],
+  )
+}
+
+function headerList(response: ServerResponse): HeaderList {
+  return headerEntries(response).flatMap(([name, value]) =>
+    Array.isArray(value) ? value.map((one) => [name, one] as const) : [[name, String(value)] as const],
+  )
+}
+
+function isEventStream(response: ServerResponse): boolean {
+  return String(response.getHeader('content-type') ?? '')
+    .toLowerCase()
+    .startsWith('text/event-stream')
+}
+
+/** Headers as `writeHead` takes them: an object, a flat list, or a list of pairs. */
+function addHeaders(response: ServerResponse, headers: unknown): void {
+  if (typeof headers !== 'object' || headers === null) return
+  if (!Array.isArray(headers)) {
+    for (const [name, value] of Object.entries(headers)) {
+      if (value !== undefined) response.setHeader(name, value as string)
+    }
+    return
+  }
+  const list: unknown[] = headers
+  const pairs = Array.isArray(list[0])
+    ? (list as [string, string][])
+    : Array.from(
+        { length: Math.floor(list.length / 2) },
+        (_, at) => [list[2 * at], list[2 * at + 1]] as [string, string],
+      )
+  const seen = new Set<string>()
+  for (const [name, value] of pairs) {
+    if (seen.has(name.toLowerCase())) response.appendHeader(name, value)
+    else response.setHeader(name, value)
+    seen.add(name.toLowerCase())
+  }
+}
+
+/** `write` and `end` take (chunk?, encoding?, callback?). */
+function bodyArguments(args: readonly unknown[]): { chunk: Buffer | undefined; callback: Callback | undefined } {
+  const callback = args.find((arg) => typeof arg === 'function') as Callback | undefined
+  const [chunk, encoding] = args
+  if (chunk === undefined || chunk === null || typeof chunk === 'function') return { chunk: undefined, callback }
+  if (typeof chunk === 'string') {
+    return { chunk: Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8'), callback }
+  }
+  if (!(chunk instanceof Uint8Array)) {
+    throw new TypeError('the body of a response takes a string, a Buffer or a Uint8Array')
+  }
+  // A copy: the writer may use its buffer again once `write` has returned.
+  return { chunk: Buffer.from(chunk), callback }
+}
+
+function shadow(response: ServerResponse, name: (typeof SHADOWS)[number], get: () => boolean): void {
+  Object.defineProperty(response, name, { configurable: true, get })
+}

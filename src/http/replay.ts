@@ -1,0 +1,93 @@
+/**
+ * Replay: what a repeat of a completed request gets.
+ *
+ * Order matters: the fingerprint first, then the caller's rights, then decryption. A caller with another payload learns
+ * nothing of the outcome (I4), one whose rights were withdrawn neither (T3).
+ *
+ * @module
+ */
+
+import type { Fingerprint } from '../fingerprint/fingerprint.ts'
+import { matchesStored } from '../fingerprint/stored.ts'
+import type { Engine } from '../operation/engine.ts'
+import { reused } from '../operation/operation.ts'
+import { decodeOutcome } from '../operation/outcome.ts'
+import { OnceError } from '../shared/errors.ts'
+import type { OperationRecord } from '../store/operation.ts'
+import type { ReplayMeta } from './options.ts'
+import { metaOf, type ResponseMeta } from './outcome.ts'
+import type { Policy } from './policy.ts'
+import { plainProblem, problemOf } from './problem.ts'
+import type { WholeResponse } from './response.ts'
+import { decodeResponse } from './stored.ts'
+
+/**
+ * The answer to a repeat with this fingerprint.
+ *
+ * @throws {OnceError} IDEMPOTENCY_KEY_REUSED, RESULT_UNAVAILABLE.
+ */
+export async function replayOf<Tx, Req>(
+  engine: Engine<Tx>,
+  policy: Policy<Req>,
+  request: Req,
+  asked: { readonly fingerprint: Fingerprint },
+  record: OperationRecord,
+): Promise<WholeResponse> {
+  switch (matchesStored(asked.fingerprint, record.fingerprint, engine.secrets)) {
+    case 'other':
+      throw reused()
+    case 'unreadable':
+      throw new OnceError('RESULT_UNAVAILABLE', 'the record was made with a fingerprint secret that is not in the ring')
+    case 'same':
+      break
+  }
+  const found = await storedAnswer(policy, request, record)
+  switch (found.kind) {
+    case 'answer': {
+      const marks = [
+        ['cache-control', 'no-store'],
+        [policy.replayHeader, 'true'],
+      ] as const
+      return { ...found.response, headers: [...found.response.headers, ...marks] }
+    }
+    case 'forbidden':
+      return plainProblem(policy.problems, 403, 'Forbidden', 'You may not see the answer to this request.')
+    case 'unavailable':
+      return unavailable(policy, found.reference)
+  }
+}
+
+/** What is left of an operation's answer, for a caller of this scope. */
+export type StoredAnswer =
+  | { readonly kind: 'answer'; readonly response: WholeResponse }
+  | { readonly kind: 'forbidden' }
+  | { readonly kind: 'unavailable'; readonly reference: string | undefined }
+
+export async function storedAnswer<Req>(
+  policy: Pick<Policy<Req>, 'authorizeReplay' | 'reconstruct' | 'ring'>,
+  request: Req,
+  record: OperationRecord,
+): Promise<StoredAnswer> {
+  const stored = metaOf(decodeOutcome(record))
+  if (stored === undefined) return { kind: 'unavailable', reference: undefined }
+  const meta = replayMeta(record, stored)
+  const decision = policy.authorizeReplay === undefined ? true : await policy.authorizeReplay(request, meta)
+  if (decision === 'receipt') return { kind: 'unavailable', reference: meta.reference }
+  // Anything but a clear yes is a no.
+  if (decision !== true) return { kind: 'forbidden' }
+  const response = record.response === undefined ? undefined : decodeResponse(record.response, record.id, policy.ring)
+  const answer = response ?? (await policy.reconstruct?.(meta, request))
+  return answer === undefined
+    ? { kind: 'unavailable', reference: meta.reference }
+    : { kind: 'answer', response: answer }
+}
+
+function replayMeta(record: OperationRecord, { status, reference }: ResponseMeta): ReplayMeta {
+  const scope: unknown = JSON.parse(record.scope)
+  return { scope: Array.isArray(scope) ? (scope as string[]) : [], state: record.state, status, reference }
+}
+
+function unavailable<Req>(policy: Policy<Req>, reference: string | undefined): WholeResponse {
+  const error = new OnceError('RESULT_UNAVAILABLE', 'the stored answer is not kept or cannot be read')
+  return problemOf(error, policy.problems, { members: reference === undefined ? {} : { resource: reference } })
+}

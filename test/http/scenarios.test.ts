@@ -1,0 +1,44 @@
+/** The scenario table on every adapter, over memory and PostgreSQL. */
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { createOnce } from '../../src/index.ts'
+import type { OpenStore, StoreHarness } from '../../src/store/conformance/harness.ts'
+import { memoryHarness } from '../conformance/memory-harness.ts'
+import { postgresHarness } from '../conformance/postgres-harness.ts'
+import type { Adapter } from './adapter.ts'
+import { nodeAdapter } from './adapters/node.ts'
+import { type Scenario, scenarios, type World } from './scenarios.cases.ts'
+
+const ADAPTERS: readonly Adapter[] = [nodeAdapter]
+const STORES: Readonly<Record<string, StoreHarness>> = {
+  memory: memoryHarness,
+  postgres: postgresHarness({ pipeline: true }),
+}
+
+for (const [store, harness] of Object.entries(STORES)) {
+  describe(`routes on ${store}`, () => {
+    let opened: OpenStore<unknown>
+    let world: World<unknown>
+    beforeAll(async () => {
+      opened = await harness.open()
+      world = {
+        once: createOnce({ store: opened.store }),
+        write: (tx, name) => opened.write(tx, name),
+        count: (name) => opened.count(name),
+        advance: (ms) => opened.advance(ms),
+      }
+    })
+    afterAll(() => opened.close())
+    for (const adapter of ADAPTERS) {
+      describe(adapter.name, () => {
+        for (const one of scenarios) register(one, adapter, () => world)
+      })
+    }
+  })
+}
+
+/** A case that a framework cannot have by its nature is not registered, and the reason is printed. */
+function register(one: Scenario, adapter: Adapter, world: () => World<unknown>): void {
+  const reason = one.needs === undefined ? undefined : adapter.lacks?.(one.needs)
+  if (reason === undefined) test(one.name, () => one.run(adapter, world()))
+  else console.log(`not applicable to ${adapter.name}: "${one.name}": ${reason}`)
+}
