@@ -11,6 +11,7 @@ import type { ConsumerOptions } from '../src/inbox/options.ts'
 import type { Once } from '../src/once.ts'
 import { type BenchBroker, type Prepared, prepareMessages, publishAll, startBroker } from './broker.ts'
 import { startChild } from './children.ts'
+import type { CpuUsed } from './cpu.ts'
 import { type BenchDatabase, startDatabase } from './database.ts'
 import { median, quartiles } from './paired.ts'
 import { applyBatch, applyOne, insertOne, PROJECTION } from './projection.ts'
@@ -69,12 +70,18 @@ async function compared(
   limit: number,
 ): Promise<Result> {
   const count = Math.min(full, limited ?? full)
+  const used = new Map<Consume, CpuUsed[]>([candidate, baseline].map((consume) => [consume, []]))
   const run = async (consume: Consume, messages: readonly Prepared[] = prepareMessages(count)): Promise<number> => {
     const queue = await bench.broker.queue()
     await publishAll(bench.broker, queue, messages)
     await bench.database.settle()
+    const before = bench.database.cpu.read()
     const rate = await consume(bench, queue, messages.length)
+    const after = bench.database.cpu.read()
     await bench.broker.remove(queue)
+    if (messages.length === count) {
+      used.get(consume)?.push({ client: after.client - before.client, server: after.server - before.server })
+    }
     return rate
   }
   const few = Math.ceil(count / 10)
@@ -93,6 +100,11 @@ async function compared(
   }
   const ratios = own.map((rate, pair) => rate / (base[pair] ?? rate))
   const ratio = median(ratios)
+  const cpu = (consume: Consume) => {
+    const each = (side: keyof CpuUsed) => median((used.get(consume) ?? []).map((one) => one[side] / count)).toFixed(1)
+    return `${each('client')} us here + ${each('server')} us PostgreSQL`
+  }
+  say(`  CPU a message, candidate ${cpu(candidate)}, baseline ${cpu(baseline)}`)
   return valueResult(
     {
       name,

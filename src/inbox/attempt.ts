@@ -17,6 +17,8 @@ import type { BatchContext, ConsumerHost } from './options.ts'
 /**
  * - `committed`: marks, work and outputs are durable for the items whose verdict is `new`.
  * - `refused`: none was `new`; nothing ran in the database.
+ * - `doubtful`: of many messages that ran without waiting for their marks, one may not be new; nothing ran in the
+ *   database. With the marks first it is known which.
  * - `failed`: the handler threw, or took too long; rolled back.
  * - `retry`: deadlock or serialization failure; rolled back.
  * - `unresolved`: COMMIT may have taken place; the marks decide.
@@ -35,6 +37,7 @@ export type AttemptResult =
   | { readonly kind: 'failed'; readonly error: unknown; readonly verdicts: readonly InboxVerdict[] | undefined }
   | { readonly kind: 'retry'; readonly error: unknown }
   | { readonly kind: 'trouble'; readonly error: unknown }
+  | { readonly kind: 'doubtful' }
   | { readonly kind: 'unresolved' | 'fenced' | 'stopped' }
 
 export interface AttemptSettings {
@@ -79,19 +82,21 @@ function stopError(): OnceError {
   return new OnceError('TOO_BUSY', 'the consumer was stopped')
 }
 
-/** Runs `work` once for `items`. Never throws. */
+/** Runs `work` once for `items`, with their marks first when `careful`. Never throws. */
 export async function attempt<Tx>(
   host: ConsumerHost<Tx>,
   items: readonly Item[],
   work: Work<Tx>,
   settings: AttemptSettings,
   running: Running,
+  careful = false,
 ): Promise<AttemptResult> {
-  const marksFirst = settings.eager || settings.stopKeyOnWaiting || items.length > 1 || items[0]?.marksFirst === true
+  const { eager, stopKeyOnWaiting } = settings
+  const marksFirst = careful || eager || stopKeyOnWaiting || items.some((item) => item.marksFirst)
   const runs = items.map((item) => ({
     mark: item.mark,
     claim: item.claim,
-    stopKey: settings.stopKeyOnWaiting ? item.key : undefined,
+    stopKey: stopKeyOnWaiting ? item.key : undefined,
     override: item.override,
   }))
   let opened: OpenInbox<Tx>
@@ -100,7 +105,8 @@ export async function attempt<Tx>(
   } catch (error) {
     return { kind: 'trouble', error }
   }
-  return await new Attempt(host, opened, items, work, settings, running).run(marksFirst)
+  const result = await new Attempt(host, opened, items, work, settings, running).run(marksFirst)
+  return result.kind === 'refused' && !marksFirst && items.length > 1 ? { kind: 'doubtful' } : result
 }
 
 class Attempt<Tx> {

@@ -32,10 +32,12 @@ export interface RunSettings extends AttemptSettings, Limits {
 }
 
 /** An attempt whose retries are used up. */
-type Tried = Exclude<AttemptResult, { kind: 'retry' }>
+type Tried = Exclude<AttemptResult, { kind: 'retry' | 'doubtful' }>
 
 const DONE: Disposition = { kind: 'done' }
 const RETRIES_MAX = 5
+/** Batches that wait for their marks after one with a message that was not new: such messages seldom come alone. */
+const CAREFUL_BATCHES = 32
 const UNRESOLVED_PAUSE_MS = 200
 const REFUSED_PAUSE_MS = 5_000
 
@@ -44,6 +46,8 @@ export class Runner<Tx> {
   readonly #settings: RunSettings
   readonly #emit: ((event: ConsumerEvent) => void) | undefined
   readonly #running: Running
+  /** Batches left that wait for their marks before the handler starts. */
+  #careful = 0
 
   constructor(
     host: ConsumerHost<Tx>,
@@ -154,17 +158,30 @@ export class Runner<Tx> {
     }
   }
 
-  /** An attempt, repeated at once when the database asks for a fresh transaction. */
+  /** An attempt, repeated at once when the database asks for a fresh transaction, or the marks have to be asked first. */
   async #attempted(items: readonly Item[], work: Work<Tx>): Promise<Tried> {
-    for (let round = 1; ; round += 1) {
-      const result = await attempt(this.#host, items, work, this.#settings, this.#running)
+    let careful = this.#isCareful(items)
+    for (let round = 1; ; ) {
+      const result = await attempt(this.#host, items, work, this.#settings, this.#running, careful)
+      if (result.kind === 'doubtful') {
+        this.#careful = CAREFUL_BATCHES
+        careful = true
+        continue
+      }
       if (result.kind !== 'retry') return result
       if (round > RETRIES_MAX) {
         const error = result.error ?? new OnceError('TOO_BUSY', `${round} serialization failures or deadlocks in a row`)
         return { kind: 'failed', error, verdicts: undefined }
       }
       await pause(Math.random() * 10 * 2 ** round)
+      round += 1
     }
+  }
+
+  #isCareful(items: readonly Item[]): boolean {
+    if (items.length === 1 || this.#careful === 0) return false
+    this.#careful -= 1
+    return true
   }
 
   async #settle(item: Item, result: Tried, startedMs: number): Promise<Disposition> {

@@ -59,8 +59,10 @@ export interface InboxOpenOptions {
   /** Milliseconds after which the store ends a transaction whose owner is silent. */
   readonly idleTimeoutMs: number
   /**
-   * true = the caller awaits `begin` before it uses `tx` (always so for more than one run); false = a refusal aborts
-   * the transaction, so that a first statement of the work sent in the same trip does nothing.
+   * true = the caller awaits `begin` before it uses `tx`; false = a refusal aborts the transaction, so that a first
+   * statement of the work sent in the same trip does nothing. Of several runs without it either all are `new` or all
+   * are `busy`: then one of them may be anything else, and asking with marks first tells. Runs with `stopKey` or
+   * `override` need it.
    */
   readonly marksFirst: boolean
   readonly isolation?: Isolation | undefined

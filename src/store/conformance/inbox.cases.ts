@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import type { ConformanceCase } from '../../shared/conformance.ts'
-import type { InboxVerdict } from '../inbox.ts'
+import type { InboxMark, InboxRun, InboxVerdict } from '../inbox.ts'
 import type { StoreHarness } from './harness.ts'
 import {
   CONSUMER,
@@ -61,6 +61,25 @@ export const inboxCases: readonly ConformanceCase<StoreHarness>[] = [
         assert.deepEqual(await open.verdicts(), ['duplicate'])
         assert.deepEqual(await open.finish([]), ['duplicate'])
         assert.equal(await applied(mark), 1)
+      }),
+  },
+  {
+    name: 'I9: of many without waiting for the marks all run, or none when one was applied before',
+    run: (harness) =>
+      withInbox(harness, async ({ opened, inbox, apply, applied, verdictOn }) => {
+        const marks = [markOf(), markOf(), markOf()]
+        const runs = marks.map((mark) => ({ mark }))
+        const refused = await inbox.open([...runs, { mark: await known(apply) }], { ...OPTIONS, marksFirst: false })
+        await assert.rejects(Promise.resolve().then(() => opened.write(refused.tx, 'refused')))
+        assert.deepEqual(await refused.verdicts(), ['busy', 'busy', 'busy', 'busy'])
+        assert.deepEqual(await refused.finish([]), ['busy', 'busy', 'busy', 'busy'])
+        const open = await inbox.open(runs, { ...OPTIONS, marksFirst: false })
+        for (const { messageId } of marks) await opened.write(open.tx, messageId)
+        assert.equal(await open.finish([]), 'committed')
+        for (const mark of marks) {
+          assert.equal(await applied(mark), 1)
+          assert.equal(await verdictOn({ mark }), 'duplicate')
+        }
       }),
   },
   {
@@ -376,3 +395,9 @@ export const inboxCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
 ]
+
+async function known(apply: (runs: readonly InboxRun[]) => Promise<unknown>): Promise<InboxMark> {
+  const mark = markOf()
+  await apply([{ mark }])
+  return mark
+}

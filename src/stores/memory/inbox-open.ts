@@ -94,7 +94,7 @@ export class MemoryOpenInbox implements OpenInbox<MemoryTx> {
   #decide(): readonly InboxVerdict[] {
     if (this.#verdicts !== undefined) return this.#verdicts
     const own = new Map<string, InboxMark>()
-    this.#verdicts = this.#runs.map(({ mark, stopKey, override }): InboxVerdict => {
+    const verdicts = this.#runs.map(({ mark, stopKey, override }): InboxVerdict => {
       const twin = own.get(mark.id)
       if (twin !== undefined) return same(twin.fingerprint, mark.fingerprint) ? 'duplicate' : 'mismatch'
       if (this.#store.working.has(mark.id)) return 'busy'
@@ -102,9 +102,11 @@ export class MemoryOpenInbox implements OpenInbox<MemoryTx> {
       const known = this.#store.known(mark)
       if (known !== undefined && !(known === 'expired' && override === true)) return known
       own.set(mark.id, mark)
-      this.#store.working.add(mark.id)
       return 'new'
     })
+    const together = !this.#options.marksFirst && this.#runs.length > 1 && verdicts.some((verdict) => verdict !== 'new')
+    this.#verdicts = together ? verdicts.map(() => 'busy') : verdicts
+    for (const { mark } of this.#fresh()) this.#store.working.add(mark.id)
     return this.#verdicts
   }
 

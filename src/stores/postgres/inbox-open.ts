@@ -40,8 +40,6 @@ export interface InboxWork {
   readonly runs: readonly InboxRun[]
   /** The first run of each mark. */
   readonly distinct: readonly InboxRun[]
-  /** The statement that takes the marks has limited waits for locks. */
-  readonly limited: boolean
   /** The verdict on a single run, from outside. */
   readonly lookup: () => Promise<readonly InboxVerdict[]>
 }
@@ -117,16 +115,14 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   }
 
   async #marksTaken(gate: Promise<PgResult>): Promise<MarksAnswer> {
-    const { distinct, limited } = this.#work
-    // Sent behind the marks, in the same packet where the driver can: the limit of lock waits is not for the work.
-    const unlimited = limited ? this.#transaction.query(this.#sql.unlimitLocks()) : undefined
-    unlimited?.catch(() => {})
+    const { distinct } = this.#work
     try {
-      const taken = await gate
-      const opened = (await unlimited) ?? taken
-      if (taken.rowCount !== distinct.length) return await this.#verdicts()
+      const [answer] = (await gate).rows
+      // Absent where a mark that is there fails the statement.
+      const taken = answer?.['marks']
+      if (taken !== undefined && Number(taken) !== distinct.length) return await this.#verdicts()
       return {
-        transactionId: String(opened.rows[0]?.['xid']),
+        transactionId: String(answer?.['xid']),
         verdicts: this.#work.runs.length === 1 ? ONE_NEW : this.#spread(distinct.map(() => 'new')),
       }
     } catch (error) {
@@ -146,7 +142,8 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   async #refused(error: unknown): Promise<MarksAnswer> {
     const { runs, lookup } = this.#work
     const state = sqlState(error)
-    if (state === '23505') {
+    // Which of many it was is asked with their marks first.
+    if (state === '23505' && runs.length === 1) {
       await this.#transaction.rollback()
       const [verdict] = await lookup()
       return { transactionId: undefined, verdicts: [verdict === undefined || verdict === 'new' ? 'busy' : verdict] }
@@ -154,7 +151,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     const kind = classify(error)
     if (kind === 'statement') this.#settings.prepare = false
     // Worked on elsewhere, or a race that the database ended: another look will tell.
-    if (state === '23502' || state === '55P03' || kind === 'retry' || kind === 'statement') {
+    if (state === '23505' || state === '23502' || state === '55P03' || kind === 'retry' || kind === 'statement') {
       return { transactionId: undefined, verdicts: runs.map(() => 'busy') }
     }
     throw toOnceError(error, 'taking marks')

@@ -16,6 +16,7 @@ import type {
   WaitingClaim,
 } from '../../store/inbox.ts'
 import type { PgStatement } from './handle.ts'
+import { statementName } from './statement-name.ts'
 
 const WAITING =
   'id, consumer, source, message_id, fingerprint, reason, attempts, due_at, ' +
@@ -42,7 +43,7 @@ export function lockOf(id: string): [number, number] {
 
 /** The SQL of one schema; `schema` is the quoted identifier. */
 export function inboxStatements(schema: string): InboxStatements {
-  const name = (statement: string) => `eo_${schema.replaceAll('"', '')}_inbox_${statement}`
+  const name = (statement: string) => statementName(schema, `inbox_${statement}`)
   const tag = (statement: string) => `/* effectively-once:inbox.${statement} */`
   const held = (from: number) => `id = $${from}::uuid and owner = $${from + 1}::uuid and attempts = $${from + 2}::int`
   const heldValues = (claim: WaitingClaim): unknown[] => [claim.id, claim.owner, claim.attempts]
@@ -73,48 +74,65 @@ export function inboxStatements(schema: string): InboxStatements {
   const insertMark = (id: string) =>
     `insert into ${schema}.inbox as m (${MARK}) select ${id}, $4::text, $5::text, $6::text, $7::bytea, ${after('$8')}`
   const xid = 'returning pg_catalog.pg_current_xact_id()::text as xid'
+  /**
+   * Counts the marks that were taken, and then ends the limit of waits for locks, so that it is not that of the work:
+   * an aggregate is complete before anything above it is evaluated.
+   */
+  const counted =
+    `select m.xid, m.marks, pg_catalog.set_config('lock_timeout', ` +
+    // Not limited at all when the guard was not reached.
+    `coalesce(nullif(pg_catalog.current_setting('effectively_once.lock_timeout', true), ''), ` +
+    `pg_catalog.current_setting('lock_timeout')), true) from (select ` +
+    `pg_catalog.pg_current_xact_id()::text as xid, pg_catalog.count(*)::text as marks from marked) as m`
+  // sql-built: the insert is a text of this file.
+  const marked = (insert: string) => `marked as (${insert} returning 1) ${counted}`
   const limited = guarded(`case when ${limitLocks('$10')} is null then null else $1::uuid end`)
   // Only a mark past its retention, and only for the same content.
   const renewed =
     `do update set handled_at = ${CLOCK}, expires_at = excluded.expires_at ` +
     `where m.expires_at <= ${CLOCK} and m.fingerprint = excluded.fingerprint`
-  const many = (keyed: boolean) =>
-    `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}) ` +
+  const insertMarks = (keyed: boolean) =>
     `insert into ${schema}.inbox (${MARK}) select u.id, $4::text, u.source, u.message_id, ` +
     `pg_catalog.substr($3::bytea, 32 * u.i::int - 31, 32), ${after('$5')} from o, ` +
     `unnest($1::uuid[], $2::text[], $8::text[]${keyed ? ', $9::text[]' : ''}) ` +
     `with ordinality as u(id, message_id, source${keyed ? ', key' : ''}, i) ` +
     (keyed ? `where u.key is null or not exists (${earlier('$4::text', 'u.key')}) ` : '') +
     // In one order, so that two batches with the same messages cannot deadlock.
-    `order by u.id on conflict (id) do nothing`
+    `order by u.id`
+  // sql-built: as above.
+  const many = (insert: string) =>
+    `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}), ${marked(insert)}`
   // Made once: the hot path would spend more on putting texts together than on sending them.
-  const answers = ['xid']
+  const answers = ['xid', 'marks']
   const texts = {
     mark: { name: name('mark'), text: `${tag('mark')} ${insertMark(guarded('$1::uuid'))} ${xid}`, columns: answers },
     markFirst: {
       name: name('mark_first'),
-      text: `${tag('mark_first')} ${insertMark(limited)} ${notBehind('$11')} on conflict (id) do nothing ${xid}`,
+      text: `${tag('mark_first')} with ${marked(`${insertMark(limited)} ${notBehind('$11')} on conflict (id) do nothing`)}`,
       columns: answers,
     },
     markOverride: {
       name: name('mark_override'),
-      text: `${tag('mark_override')} ${insertMark(limited)} ${notBehind('$11')} on conflict (id) ${renewed} ${xid}`,
+      text: `${tag('mark_override')} with ${marked(`${insertMark(limited)} ${notBehind('$11')} on conflict (id) ${renewed}`)}`,
       columns: answers,
     },
-    markMany: { name: name('mark_many'), text: many(false) },
-    markManyKeyed: { name: name('mark_many_keyed'), text: many(true) },
+    // A mark that is there is a unique violation: looking for it first, row by row, costs half as much again.
+    markMany: { name: name('mark_many'), text: many(insertMarks(false)), columns: answers },
+    markManyFirst: {
+      name: name('mark_many_first'),
+      text: many(`${insertMarks(false)} on conflict (id) do nothing`),
+      columns: answers,
+    },
+    markManyKeyed: {
+      name: name('mark_many_keyed'),
+      text: many(`${insertMarks(true)} on conflict (id) do nothing`),
+      columns: answers,
+    },
     seal: {
       name: name('seal'),
       text:
         `${tag('seal')} select case when pg_catalog.pg_current_xact_id_if_assigned() = $1::xid8 then null ` +
         `else ${schema}.inbox_refuse('ended') end`,
-    },
-    unlimitLocks: {
-      name: name('unlimit_locks'),
-      text:
-        `${tag('unlimit_locks')} select pg_catalog.pg_current_xact_id()::text as xid, pg_catalog.set_config('lock_timeout', ` +
-        `coalesce(nullif(pg_catalog.current_setting('effectively_once.lock_timeout', true), ''), ` +
-        `pg_catalog.current_setting('lock_timeout')), true)`,
     },
   }
   const isDue = (options: Pick<ClaimDueOptions, 'headsOnly'>) =>
@@ -167,7 +185,7 @@ export function inboxStatements(schema: string): InboxStatements {
         String(lockTimeoutMs),
         runs.map((run) => run.mark.source),
       ]
-      if (!keyed) return { ...texts.markMany, values }
+      if (!keyed) return { ...(options.marksFirst ? texts.markManyFirst : texts.markMany), values }
       return { ...texts.markManyKeyed, values: [...values, runs.map((run) => run.stopKey ?? null)] }
     },
     verdicts: (runs) => ({
@@ -181,7 +199,6 @@ export function inboxStatements(schema: string): InboxStatements {
         `from unnest($1::uuid[], $3::text[]) with ordinality as u(id, key, i) left join ${schema}.inbox m on m.id = u.id`,
       values: [runs.map((run) => run.mark.id), joinFingerprints(runs), runs.map((run) => run.stopKey ?? null)],
     }),
-    unlimitLocks: () => texts.unlimitLocks,
     seal: (transactionId, claim) =>
       claim === undefined
         ? { ...texts.seal, values: [transactionId] }
@@ -341,16 +358,14 @@ export function inboxStatements(schema: string): InboxStatements {
 export interface InboxStatements {
   /**
    * Takes the mark of one message. Without `marksFirst` a mark that is there is a unique violation, which aborts the
-   * transaction; with it no row comes back, `verdicts` says why, and waits for locks are limited (55P03) until
-   * `unlimitLocks`. A null id (23502) = busy.
+   * transaction; with it `marks` is '0', `verdicts` says why, and waits for locks are limited (55P03) within this
+   * statement. A null id (23502) = busy. Answers `xid`, the transaction's id.
    */
   mark(run: InboxRun, options: InboxOpenOptions, lockTimeoutMs: number): PgStatement
-  /** The same for many with different ids; fewer rows than runs = ask `verdicts`. */
+  /** The same for many with different ids; fewer `marks` than runs = ask `verdicts`. Waits are limited in any case. */
   markMany(runs: readonly InboxRun[], options: InboxOpenOptions, lockTimeoutMs: number): PgStatement
   /** One letter a run: n new, d duplicate, m mismatch, e expired, b behind, g gone in the meantime. */
   verdicts(runs: readonly InboxRun[]): PgStatement
-  /** Ends the limit of waits for locks, so that it is not that of the work; tells the transaction's id. */
-  unlimitLocks(): PgStatement
   /** The last statement before COMMIT. */
   seal(transactionId: string, claim: WaitingClaim | undefined): PgStatement
   ifNewer(id: string, consumer: string, entity: string, version: bigint): PgStatement

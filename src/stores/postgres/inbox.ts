@@ -64,13 +64,14 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
   async open(runs: readonly InboxRun[], options: InboxOpenOptions): Promise<OpenInbox<C>> {
     const [only] = runs
     if (only === undefined) throw new TypeError('an inbox transaction needs at least one run')
-    if (!options.marksFirst && (runs.length > 1 || only.stopKey !== undefined || only.override === true)) {
-      throw new TypeError('only one message without conditions may start before its verdict')
+    if (!options.marksFirst && runs.some((run) => run.stopKey !== undefined || run.override === true)) {
+      throw new TypeError('only messages without conditions may start before their verdicts')
     }
     if (runs.length > 1 && runs.some((run) => run.claim !== undefined)) {
       throw new TypeError('a claimed message runs in a transaction of its own')
     }
-    const distinct = distinctRuns(runs)
+    // Without marks first, the same mark twice is a mark that is there.
+    const distinct = options.marksFirst ? distinctRuns(runs) : runs
     const gate =
       distinct.length === 1
         ? this.#sql.mark(only, options, LOCK_TIMEOUT_MS)
@@ -81,7 +82,7 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
     const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
     return new PostgresOpenInbox(
       transaction,
-      { runs, distinct, limited: options.marksFirst, lookup: () => this.lookup([only.mark]) },
+      { runs, distinct, lookup: () => this.lookup([only.mark]) },
       this.#sql,
       this.#settings,
     )
