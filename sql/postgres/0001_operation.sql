@@ -37,28 +37,62 @@ create table :schema.operation (
 -- failed (cancelled, refused by a proxy), statements sent behind it in the same trip would commit one by one, so the
 -- session is ended before it reads them (EO007). EO005: this server is a standby, or the role is read-only.
 --
--- The server itself bounds what a vanished owner can hold: one statement, and silence between two. A client that
--- has gone without a FIN is noticed by neither for hours. A shorter limit of the application's own stays.
+-- The server itself bounds what a vanished owner can hold: the whole transaction since PostgreSQL 17, before that one
+-- statement, and silence between two. A client that has gone without a FIN is noticed by neither for hours. A shorter
+-- limit of the application's own stays.
 create function :schema.open(p_timeout_ms text) returns text language plpgsql volatile as $open$
 declare
-  v_statement text;
+  v_limit text;
+begin
+  if pg_catalog.current_setting('transaction_deferrable') <> 'on'
+    or pg_catalog.current_setting('transaction_read_only') = 'on'
+  then
+    perform :schema.refuse_transaction();
+  end if;
+  -- One expression each: plpgsql makes every expression ready anew in every transaction.
+  v_limit := pg_catalog.current_setting('transaction_timeout', true);
+  if v_limit = '0' then
+    v_limit := pg_catalog.set_config('transaction_timeout', p_timeout_ms, true);
+  else
+    perform :schema.limit_transaction(p_timeout_ms, v_limit);
+  end if;
+  return pg_catalog.pg_current_xact_id();
+end
+$open$;
+
+-- Why this transaction cannot be one of ours.
+create function :schema.refuse_transaction() returns void language plpgsql volatile as $refuse$
 begin
   if pg_catalog.current_setting('transaction_deferrable') <> 'on' then
     perform pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid());
     raise exception 'BEGIN did not run' using errcode = 'EO007';
   end if;
   -- On a standby every transaction is read-only.
-  if pg_catalog.current_setting('transaction_read_only') = 'on' then
-    raise exception 'read-only' using errcode = 'EO005';
+  raise exception 'read-only' using errcode = 'EO005';
+end
+$refuse$;
+
+-- The limits of open where the application has one of its own for the transaction (p_own), or the server knows none (null).
+create function :schema.limit_transaction(
+  p_timeout_ms text, p_own text
+) returns void language plpgsql volatile as $limit$
+declare
+  v_limit interval := (p_timeout_ms || ' milliseconds')::interval;
+  v_statement text;
+begin
+  if p_own is not null then
+    if p_own::interval > v_limit then
+      perform pg_catalog.set_config('transaction_timeout', p_timeout_ms, true);
+    end if;
+    return;
   end if;
   v_statement := pg_catalog.current_setting('statement_timeout');
-  if v_statement = '0' or v_statement::interval > (p_timeout_ms || ' milliseconds')::interval then
+  if v_statement = '0' or v_statement::interval > v_limit then
     perform pg_catalog.set_config('statement_timeout', p_timeout_ms, true);
   end if;
   perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_timeout_ms, true);
-  return pg_catalog.pg_current_xact_id();
 end
-$open$;
+$limit$;
 
 -- Decides one attempt inside its own transaction; raising aborts it, so that a first statement sent in the same
 -- trip cannot run for a duplicate (I4). VOLATILE: each statement below has a fresh snapshot in READ COMMITTED,
@@ -73,17 +107,14 @@ create function :schema.gate(
   p_id uuid, p_payload_lock bigint, p_key_lock bigint, p_timeout_ms text
 ) returns text language plpgsql volatile as $gate$
 declare
-  v_statement text;
   v_expires_at timestamptz;
+  v_limit text;
 begin
   -- The body of open, and not a call of it: the call is a sixth of what a claim costs a busy server.
-  if pg_catalog.current_setting('transaction_deferrable') <> 'on' then
-    perform pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid());
-    raise exception 'BEGIN did not run' using errcode = 'EO007';
-  end if;
-  -- On a standby every transaction is read-only.
-  if pg_catalog.current_setting('transaction_read_only') = 'on' then
-    raise exception 'read-only' using errcode = 'EO005';
+  if pg_catalog.current_setting('transaction_deferrable') <> 'on'
+    or pg_catalog.current_setting('transaction_read_only') = 'on'
+  then
+    perform :schema.refuse_transaction();
   end if;
   if not pg_catalog.pg_try_advisory_xact_lock(p_payload_lock) then
     raise exception 'busy' using errcode = 'EO001';
@@ -99,11 +130,13 @@ begin
     -- An expired record frees its key at once, without waiting for a purge; rolled back with the attempt.
     delete from :schema.operation where id = p_id and expires_at <= pg_catalog.clock_timestamp();
   end if;
-  v_statement := pg_catalog.current_setting('statement_timeout');
-  if v_statement = '0' or v_statement::interval > (p_timeout_ms || ' milliseconds')::interval then
-    perform pg_catalog.set_config('statement_timeout', p_timeout_ms, true);
+  -- One expression each: plpgsql makes every expression ready anew in every transaction.
+  v_limit := pg_catalog.current_setting('transaction_timeout', true);
+  if v_limit = '0' then
+    v_limit := pg_catalog.set_config('transaction_timeout', p_timeout_ms, true);
+  else
+    perform :schema.limit_transaction(p_timeout_ms, v_limit);
   end if;
-  perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_timeout_ms, true);
   return pg_catalog.pg_current_xact_id();
 end
 $gate$;

@@ -6,7 +6,8 @@
  * rest, so a COMMIT at the end is never reached behind a failed statement; the transaction is then open and failed.
  *
  * To the driver a batch is a query object of the user ("submittable", as a cursor is). A client that does not take
- * one gets the same statements as one simple-query string (./inline.ts).
+ * one gets the same statements as one simple-query string (./inline.ts). A statement of the user can travel behind
+ * ours under the same Sync: ./led-query.ts.
  *
  * @module
  */
@@ -23,6 +24,8 @@ export interface BatchPort {
   /** Text by name of what the server has prepared on this connection. */
   readonly prepared: Map<string, string>
   readonly Batch: new (port: BatchPort, statements: readonly PgStatement[], prepare: boolean, end: BatchEnd) => object
+  /** The driver's class of queries. */
+  readonly Query: object
 }
 
 interface Stream {
@@ -66,16 +69,13 @@ function findPort(client: object): BatchPort | null {
   if (!isStream(stream)) return null
   const Query: unknown = 'Query' in client.constructor ? client.constructor.Query : undefined
   if (typeof Query !== 'function' || typeof Query.prototype !== 'object' || Query.prototype === null) return null
-  return { stream, prepared: new Map(), Batch: batchClass(Query.prototype as object) }
+  return { stream, prepared: new Map(), Batch: batchClass(Query.prototype as object), Query }
 }
 
 function isStream(value: unknown): value is Stream {
   if (typeof value !== 'object' || value === null || !('writable' in value)) return false
   return ['cork', 'uncork', 'write'].every((name) => typeof Reflect.get(value, name) === 'function')
 }
-
-/** Names of ours in a batch are not the driver's: it keeps a list of its own of what it has prepared. */
-const NAME_SUFFIX = '_b'
 
 const classes = new WeakMap<object, BatchPort['Batch']>()
 
@@ -90,23 +90,17 @@ function batchClass(driverQuery: object): BatchPort['Batch'] {
     /** The driver may put its own in front, to bound the wait. */
     callback: (error: Error | null) => void
     readonly #port: BatchPort
-    readonly #statements: readonly PgStatement[]
-    readonly #wire: WireStatement[]
     readonly #message: Buffer
-    readonly #results: PgResult[] = []
-    #rows: Record<string, unknown>[] = []
+    readonly #answers: Answers
     #end: BatchEnd | undefined
 
     constructor(port: BatchPort, statements: readonly PgStatement[], prepare: boolean, end: BatchEnd) {
       this.#port = port
-      this.#statements = statements
-      this.#wire = statements.map(({ name: given, text, values = [] }) => {
-        const name = prepare && given !== undefined ? given + NAME_SUFFIX : ''
-        return { name, parse: name !== '' && port.prepared.get(name) === text ? undefined : text, values }
-      })
-      const [only, ...others] = this.#wire
+      const wire = onWire(port, statements, prepare)
+      const [only, ...others] = wire
       const plain = only !== undefined && others.length === 0 && only.name === '' && only.values.length === 0
-      this.#message = plain ? encodeQuery(only.parse ?? '') : encodeBatch(this.#wire)
+      this.#message = plain ? encodeQuery(only.parse ?? '') : encodeBatch(wire)
+      this.#answers = new Answers(port, statements, wire)
       this.#end = end
       this.callback = (error) => this.#settle(error)
     }
@@ -118,19 +112,12 @@ function batchClass(driverQuery: object): BatchPort['Batch'] {
 
     handleRowDescription(): void {}
 
-    handleDataRow(message: { readonly fields: readonly (string | null)[] }): void {
-      const { columns = [] } = this.#statements[this.#results.length] ?? {}
-      this.#rows.push(Object.fromEntries(columns.map((column, index) => [column, message.fields[index]])))
+    handleDataRow(message: DataRow): void {
+      this.#answers.row(message)
     }
 
-    handleCommandComplete(message: { readonly text: string }): void {
-      const index = this.#results.length
-      const wire = this.#wire[index]
-      if (wire !== undefined && wire.name !== '' && wire.parse !== undefined) {
-        this.#port.prepared.set(wire.name, wire.parse)
-      }
-      this.#results.push({ command: commandOf(message.text), rowCount: countOf(message.text), rows: this.#rows })
-      this.#rows = []
+    handleCommandComplete(message: CommandComplete): void {
+      this.#answers.completed(message)
     }
 
     handleError(error: Error): void {
@@ -148,12 +135,66 @@ function batchClass(driverQuery: object): BatchPort['Batch'] {
     #settle(error: Error | null): void {
       const end = this.#end
       this.#end = undefined
-      end?.(error, this.#results)
+      end?.(error, this.#answers.results)
     }
   }
   Object.setPrototypeOf(made.prototype, driverQuery)
   classes.set(driverQuery, made)
   return made
+}
+
+/** Messages of the driver's protocol parser. */
+export interface DataRow {
+  readonly fields: readonly (string | null)[]
+}
+export interface CommandComplete {
+  readonly text: string
+}
+
+const NO_VALUES: readonly unknown[] = []
+
+/** The statements as they are encoded for one connection: parsed only where it does not know them. */
+export function onWire(port: BatchPort, statements: readonly PgStatement[], prepare: boolean): WireStatement[] {
+  return statements.map(({ name: given, text, values = NO_VALUES }) => {
+    const name = prepare && given !== undefined ? given : ''
+    return { name, parse: name !== '' && port.prepared.get(name) === text ? undefined : text, values }
+  })
+}
+
+/** Answers to statements of ours, in the order in which they come in. */
+export class Answers {
+  readonly results: PgResult[] = []
+  readonly #port: BatchPort
+  readonly #statements: readonly PgStatement[]
+  readonly #wire: readonly WireStatement[]
+  #rows: Record<string, unknown>[] = []
+
+  constructor(port: BatchPort, statements: readonly PgStatement[], wire: readonly WireStatement[]) {
+    this.#port = port
+    this.#statements = statements
+    this.#wire = wire
+  }
+
+  /** Whether every statement was answered. */
+  get complete(): boolean {
+    return this.results.length === this.#statements.length
+  }
+
+  row(message: DataRow): void {
+    const columns = this.#statements[this.results.length]?.columns ?? []
+    const row: Record<string, unknown> = {}
+    for (let index = 0; index < columns.length; index++) row[columns[index] as string] = message.fields[index]
+    this.#rows.push(row)
+  }
+
+  completed(message: CommandComplete): void {
+    const wire = this.#wire[this.results.length]
+    if (wire !== undefined && wire.name !== '' && wire.parse !== undefined) {
+      this.#port.prepared.set(wire.name, wire.parse)
+    }
+    this.results.push({ command: commandOf(message.text), rowCount: countOf(message.text), rows: this.#rows })
+    this.#rows = []
+  }
 }
 
 /** Tags are like `COMMIT`, `SELECT 1`, `INSERT 0 1`, `CREATE TABLE`. */

@@ -7,9 +7,11 @@
  * on, and after the end.
  *
  * Our own statements of a trip leave as one batch (./batch.ts); a client that takes none gets them as one simple-query
- * string. Either way an error stops what is behind it, so COMMIT is never reached after a failed statement of ours. A
- * pipelining client sends the work's first statement right behind the gate, in the same packet; another one waits
- * for the gate first.
+ * string. Either way an error stops what is behind it, so COMMIT is never reached after a failed statement of ours.
+ *
+ * The work's first statement travels under one Sync with BEGIN and the gate (./led-query.ts). Where it cannot (a text
+ * without values, a cursor, another driver), a pipelining client sends it right behind the gate, in the same
+ * packet; another one waits for the gate first.
  *
  * @module
  */
@@ -20,6 +22,7 @@ import { classify } from './classify.ts'
 import type { Connections } from './connections.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { inlined } from './inline.ts'
+import { isSubmittable, sendLed } from './led-query.ts'
 
 /** How a transaction opens. */
 export interface Opening {
@@ -47,8 +50,20 @@ export interface GatedSettings {
   readonly answerTimeoutMs: number
 }
 
-const COMMIT: PgStatement = { text: 'commit' }
+const COMMIT: PgStatement = { name: 'eo_commit', text: 'commit' }
 const ROLLBACK: PgStatement = { text: 'rollback' }
+
+const beginNames = new Map<string, string>()
+
+/** BEGIN and COMMIT are prepared as well: parsing them costs as much as running them. */
+function beginName(begin: string): string {
+  let name = beginNames.get(begin)
+  if (name === undefined) {
+    name = `eo_${begin.replace(/\W+/g, '_')}`
+    beginNames.set(begin, name)
+  }
+  return name
+}
 
 type Phase = 'unsent' | 'open' | 'ended'
 
@@ -64,10 +79,13 @@ export class GatedTransaction<C extends PgClient> {
   #phase: Phase = 'unsent'
   /** The connection ended otherwise than by giving it back in order. */
   #lost = false
-  /** Set once BEGIN and the gate were sent. */
-  #gate: Promise<PgResult> | undefined
+  /** Whether BEGIN and the gate were sent. */
+  #sent = false
   #passed: PgResult | undefined
-  #refused = false
+  #refusedBy: Error | undefined
+  /** Made when somebody waits for the gate's answer. */
+  #gate: Promise<PgResult> | undefined
+  #decided: (() => void) | undefined
 
   constructor(client: C, connections: Connections<C>, opening: Opening, settings: GatedSettings) {
     this.#client = client
@@ -79,8 +97,12 @@ export class GatedTransaction<C extends PgClient> {
     this.tx = this.#handle()
   }
 
-  /** Answer of the gate; undefined while nothing was sent. Never an unhandled rejection. */
+  /**
+   * Answer of the gate; undefined while nothing was sent. Never an unhandled rejection. From when it is asked for it has
+   * to come in time, or the connection is cut.
+   */
   get gate(): Promise<PgResult> | undefined {
+    if (this.#sent && this.#gate === undefined) this.#gate = this.#gateAnswer()
     return this.#gate
   }
 
@@ -91,16 +113,16 @@ export class GatedTransaction<C extends PgClient> {
 
   /** Sends BEGIN and the gate unless that was done. */
   begin(): Promise<PgResult> {
-    if (this.#gate === undefined) {
+    if (!this.#sent) {
       // Cut off before anything was sent: the client belongs to somebody else by now.
       if (this.#phase === 'ended') {
         return Promise.reject(new OnceError('NOT_A_TRANSACTION', 'tx was used after its transaction had ended'))
       }
+      this.#sent = true
       this.#phase = 'open'
-      this.#gate = this.#sendOpening()
-      this.#gate.catch(() => {})
+      this.#sendOpening()
     }
-    return this.#gate
+    return this.gate as Promise<PgResult>
   }
 
   /** One of our own statements inside the transaction. */
@@ -115,7 +137,7 @@ export class GatedTransaction<C extends PgClient> {
    * the connection back, or destroys it when its state is not certain. Never throws.
    */
   async commit(statements: readonly PgStatement[]): Promise<CommitResult> {
-    const opening = this.#gate === undefined ? [{ text: this.#opening.begin }, this.#opening.gate] : []
+    const opening = this.#sent ? [] : this.#openingStatements()
     this.#phase = 'ended'
     // A driver without pipelining must not queue behind an undecided gate.
     if (!this.#pipelined) await this.#refusal()
@@ -149,8 +171,8 @@ export class GatedTransaction<C extends PgClient> {
 
   /** Whether the work has left the transaction as it was opened. A failed one is: it can only be rolled back. */
   async untouched(): Promise<boolean> {
-    if (this.#gate === undefined) return true
-    const opened = await this.#gate
+    if (this.gate === undefined) return true
+    const opened = this.#passed ?? (await this.gate)
     const text = 'select pg_catalog.pg_current_xact_id_if_assigned()::text as xid'
     const answer = await answered(this.query({ text }), this.#settings.answerTimeoutMs)
     return answer.kind !== 'done' || answer.value.rows[0]?.['xid'] === opened.rows[0]?.['xid']
@@ -200,46 +222,57 @@ export class GatedTransaction<C extends PgClient> {
     return { kind: this.#lost ? 'unknown' : 'rolledBack', error }
   }
 
+  #openingStatements(): readonly PgStatement[] {
+    const { begin, gate } = this.#opening
+    return [{ name: beginName(begin), text: begin }, gate]
+  }
+
+  #decide(error: Error | null, results: readonly PgResult[]): void {
+    if (this.#passed !== undefined || this.#refusedBy !== undefined) return
+    const answer = results.at(-1)
+    if (error === null && answer !== undefined) this.#passed = answer
+    else this.#refusedBy = error ?? new Error('the gate gave no answer')
+    this.#decided?.()
+  }
+
+  #gateAnswer(): Promise<PgResult> {
+    const answer = new Promise<PgResult>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        const error = new Error(`no answer within ${this.#settings.answerTimeoutMs} ms`)
+        this.#decide(error, [])
+        this.abort(error)
+      }, this.#settings.answerTimeoutMs)
+      this.#decided = () => {
+        clearTimeout(timer)
+        if (this.#passed !== undefined) resolve(this.#passed)
+        else reject(this.#refusedBy as Error)
+      }
+      if (this.#passed !== undefined || this.#refusedBy !== undefined) this.#decided()
+    })
+    answer.catch(() => {})
+    return answer
+  }
+
   /**
    * A statement of the work may already be on its way behind the gate. BEGIN must not take the gate with it when it
    * fails, because the gate is what then ends the session; so there it is a message of its own.
    */
-  #sendOpening(): Promise<PgResult> {
-    const begin: PgStatement = { text: this.#opening.begin }
-    const { gate } = this.#opening
-    return new Promise((resolve, reject) => {
-      let begun: Error | null = null
-      const decide: BatchEnd = (error, results) => {
-        clearTimeout(timer)
-        const answer = results.at(-1)
-        if (begun === null && error === null && answer !== undefined) {
-          this.#passed = answer
-          resolve(answer)
-        } else {
-          this.#refused = true
-          reject(begun ?? error ?? new Error('the gate gave no answer'))
-        }
-      }
-      const timer = setTimeout(() => {
-        const error = new Error(`no answer within ${this.#settings.answerTimeoutMs} ms`)
-        decide(error, [])
-        this.abort(error)
-      }, this.#settings.answerTimeoutMs)
-      if (this.#pipelined) {
-        this.#send([begin], (error) => {
-          begun = error
-        })
-        this.#send([gate], decide)
-      } else {
-        this.#send([begin, gate], decide)
-      }
+  #sendOpening(): void {
+    if (!this.#pipelined) {
+      this.#send(this.#openingStatements(), (error, results) => this.#decide(error, results))
+      return
+    }
+    let begun: Error | null = null
+    this.#send([{ text: this.#opening.begin }], (error) => {
+      begun = error
     })
+    this.#send([this.#opening.gate], (error, results) => this.#decide(begun ?? error, results))
   }
 
   /** Why the gate refused; undefined when it did not, or was not asked. */
   async #refusal(): Promise<unknown> {
-    if (this.#gate === undefined || this.#passed !== undefined) return undefined
-    return await this.#gate.then(
+    if (this.#passed !== undefined) return undefined
+    return await this.gate?.then(
       () => undefined,
       (error: unknown) => error,
     )
@@ -273,9 +306,34 @@ export class GatedTransaction<C extends PgClient> {
     }
   }
 
+  /**
+   * The work's first statement. Led by BEGIN and the gate its answer is not bounded here: it comes with theirs, and may
+   * take as long as the work may.
+   */
+  #first(args: readonly unknown[], send: () => unknown): unknown {
+    if (this.#port !== null) {
+      const { prepare } = this.#settings
+      const end: BatchEnd = (error, results) => this.#decide(error, results)
+      // Before it is sent: what it is answered at once must find it.
+      this.#sent = true
+      this.#phase = 'open'
+      const led = sendLed(this.#client, { port: this.#port, statements: this.#openingStatements(), prepare, end }, args)
+      if (led !== undefined) return led.answer
+      this.#sent = false
+    }
+    if (this.#pipelined) return this.#behindGate(send)
+    const gate = this.begin()
+    // A driver without pipelining must not queue behind BEGIN; a submittable (cursor) has to be returned at once.
+    return isSubmittable(args[0]) ? send() : this.#afterGate(gate, args, send)
+  }
+
+  #afterGate(gate: Promise<PgResult>, args: readonly unknown[], send: () => unknown): Promise<unknown> {
+    return gate.then(send, (error: unknown) => refusedQuery(args, error))
+  }
+
   /** The gate and the work's first statement leave in one packet. */
   #behindGate(send: () => unknown): unknown {
-    const stream = this.#gate === undefined ? this.#port?.stream : undefined
+    const stream = this.#port?.stream
     stream?.cork()
     try {
       void this.begin()
@@ -295,13 +353,11 @@ export class GatedTransaction<C extends PgClient> {
     const run: unknown = Reflect.get(this.#client, 'query')
     if (typeof run !== 'function') throw new TypeError('the pool gave a client without a query method')
     const query = (...args: unknown[]): unknown => {
-      if (this.#phase === 'ended' || this.#refused) return refusedQuery(args)
+      if (this.#phase === 'ended' || this.#refusedBy !== undefined) return refusedQuery(args)
       const send = (): unknown => Reflect.apply(run, this.#client, args)
-      if (this.#passed !== undefined) return send()
-      if (this.#pipelined) return this.#behindGate(send)
-      const gate = this.begin()
-      // A driver without pipelining must not queue behind BEGIN; a submittable (cursor) has to be returned at once.
-      return isSubmittable(args[0]) ? send() : gate.then(send, (error: unknown) => refusedQuery(args, error))
+      if (!this.#sent) return this.#first(args, send)
+      if (this.#passed !== undefined || this.#pipelined || isSubmittable(args[0])) return send()
+      return this.#afterGate(this.begin(), args, send)
     }
     const refused = (): never => {
       throw new OnceError('NOT_A_TRANSACTION', 'the connection behind tx is ours to release')
@@ -324,10 +380,6 @@ function refusedQuery(args: readonly unknown[], cause?: unknown): Promise<never>
   if (typeof callback !== 'function') return Promise.reject(error)
   queueMicrotask(() => callback(error))
   return undefined
-}
-
-function isSubmittable(statement: unknown): boolean {
-  return typeof statement === 'object' && statement !== null && 'submit' in statement
 }
 
 /** A simple-query string of several statements is answered with a list. */

@@ -58,48 +58,64 @@ export function operationStatements(schema: string): OperationStatements {
     singles.set(key, made)
     return made
   }
+  // Text and name are made once: the driver and the batch look statements up by them, which is cheap for the same string.
+  const gate = {
+    name: `${prefix}gate`,
+    text: `/* effectively-once:operation.gate */ select ${schema}.gate($1::uuid, $2::bigint, $3::bigint, $4::text) as xid`,
+    columns: ['xid'],
+  }
+  const open = {
+    name: `${prefix}open`,
+    text: `/* effectively-once:operation.open */ select ${schema}.open($1::text) as xid`,
+    columns: ['xid'],
+  }
+  const plainRecord = {
+    name: `${prefix}record`,
+    text: `/* effectively-once:operation.record */ ${insert} values (${record})`,
+  }
+  const conditionalRecord = {
+    name: `${prefix}record_if`,
+    text:
+      `/* effectively-once:operation.record_if */ ${insert} select ${record} ` +
+      `where pg_catalog.pg_current_xact_id_if_assigned() = $11::xid8`,
+  }
+  const recordAndResponse = {
+    name: `${prefix}record_response`,
+    text: `/* effectively-once:operation.record_response */ ${insertWithResponse} values (${recordWithResponse})`,
+  }
+  const conditionalRecordAndResponse = {
+    name: `${prefix}record_response_if`,
+    text:
+      `/* effectively-once:operation.record_response_if */ ${insertWithResponse} select ${recordWithResponse} ` +
+      `where pg_catalog.pg_current_xact_id_if_assigned() = $13::xid8`,
+  }
+  const lookup = {
+    name: `${prefix}lookup`,
+    text:
+      `/* effectively-once:operation.lookup */ select o.id, o.token, o.state, o.fingerprint_mode, ` +
+      `o.fingerprint_key, o.fingerprint, o.scope, o.outcome_version, o.outcome, s.standby, ` +
+      `case when o.response_expires_at > pg_catalog.clock_timestamp() then o.response end as response ` +
+      `from (select pg_catalog.pg_is_in_recovery() as standby) s left join ${schema}.operation o ` +
+      `on o.id = any($1::uuid[]) and o.expires_at > pg_catalog.clock_timestamp()`,
+  }
   return {
     gate: (attempt, idleTimeoutMs) => {
       const locks = locksOf(attempt)
-      return {
-        name: `${prefix}gate`,
-        text: `/* effectively-once:operation.gate */ select ${schema}.gate($1::uuid, $2::bigint, $3::bigint, $4::text) as xid`,
-        values: [attempt.id, locks.payload, locks.key, String(idleTimeoutMs)],
-        columns: ['xid'],
-      }
+      return { ...gate, values: [attempt.id, locks.payload, locks.key, String(idleTimeoutMs)] }
     },
-    open: (idleTimeoutMs) => ({
-      name: `${prefix}open`,
-      text: `/* effectively-once:operation.open */ select ${schema}.open($1::text) as xid`,
-      values: [String(idleTimeoutMs)],
-      columns: ['xid'],
-    }),
+    open: (idleTimeoutMs) => ({ ...open, values: [String(idleTimeoutMs)] }),
     record: (r) =>
       r.response === undefined
-        ? {
-            name: `${prefix}record`,
-            text: `/* effectively-once:operation.record */ ${insert} values (${record})`,
-            values: [...fingerprintOf(r), r.outcome, r.retentionMs],
-          }
+        ? { ...plainRecord, values: [...fingerprintOf(r), r.outcome, r.retentionMs] }
         : {
-            name: `${prefix}record_response`,
-            text: `/* effectively-once:operation.record_response */ ${insertWithResponse} values (${recordWithResponse})`,
+            ...recordAndResponse,
             values: [...fingerprintOf(r), r.outcome, r.retentionMs, r.response, r.responseRetentionMs ?? 0],
           },
     recordIf: (r, transactionId) =>
       r.response === undefined
-        ? {
-            name: `${prefix}record_if`,
-            text:
-              `/* effectively-once:operation.record_if */ ${insert} select ${record} ` +
-              `where pg_catalog.pg_current_xact_id_if_assigned() = $11::xid8`,
-            values: [...fingerprintOf(r), r.outcome, r.retentionMs, transactionId],
-          }
+        ? { ...conditionalRecord, values: [...fingerprintOf(r), r.outcome, r.retentionMs, transactionId] }
         : {
-            name: `${prefix}record_response_if`,
-            text:
-              `/* effectively-once:operation.record_response_if */ ${insertWithResponse} select ${recordWithResponse} ` +
-              `where pg_catalog.pg_current_xact_id_if_assigned() = $13::xid8`,
+            ...conditionalRecordAndResponse,
             values: [
               ...fingerprintOf(r),
               r.outcome,
@@ -109,16 +125,7 @@ export function operationStatements(schema: string): OperationStatements {
               transactionId,
             ],
           },
-    lookup: (ids) => ({
-      name: `${prefix}lookup`,
-      text:
-        `/* effectively-once:operation.lookup */ select o.id, o.token, o.state, o.fingerprint_mode, ` +
-        `o.fingerprint_key, o.fingerprint, o.scope, o.outcome_version, o.outcome, s.standby, ` +
-        `case when o.response_expires_at > pg_catalog.clock_timestamp() then o.response end as response ` +
-        `from (select pg_catalog.pg_is_in_recovery() as standby) s left join ${schema}.operation o ` +
-        `on o.id = any($1::uuid[]) and o.expires_at > pg_catalog.clock_timestamp()`,
-      values: [ids],
-    }),
+    lookup: (ids) => ({ ...lookup, values: [ids] }),
     running: (id) => {
       const { classId, objectId } = keyLockParts(id)
       return {

@@ -1,5 +1,5 @@
 /**
- * Wire: several prepared statements as one piece of PostgreSQL's protocol (version 3), with one Sync at the end.
+ * Wire: several prepared statements as one piece of PostgreSQL's protocol (version 3), with one Sync at the end or none.
  *
  * Nothing is described: the sender knows what its own statements answer. Values travel as text, bytes as they are.
  *
@@ -16,24 +16,24 @@ export interface WireStatement {
 }
 
 /**
- * Encodes Parse (where wanted), Bind and Execute of each statement, then Sync.
+ * Encodes Parse (where wanted), Bind and Execute of each statement, then Sync, unless what is sent behind it brings one.
  *
  * @throws {TypeError} for a value that has no text form.
  */
-export function encodeBatch(statements: readonly WireStatement[]): Buffer {
+export function encodeBatch(statements: readonly WireStatement[], sync = true): Buffer {
   end = 0
   for (const { parse, name, values } of statements) {
     if (parse !== undefined) encodeParse(name, parse)
     const bind = open(BIND)
-    cstring('')
-    cstring(name)
+    byte(0)
+    statementName(name)
     encodeValues(values)
     // No list of result formats: every column comes as text.
     int16(0)
     close(bind)
     bytes(EXECUTE_ALL)
   }
-  bytes(SYNC)
+  if (sync) bytes(SYNC)
   const encoded = Buffer.from(scratch.subarray(0, end))
   if (scratch.length > SCRATCH_BYTES_MAX) scratch = Buffer.allocUnsafe(SCRATCH_BYTES)
   return encoded
@@ -72,11 +72,11 @@ function encodeParse(name: string, text: string): void {
   if (name !== '') {
     const closing = open(CLOSE)
     byte(STATEMENT)
-    cstring(name)
+    statementName(name)
     close(closing)
   }
   const parsing = open(PARSE)
-  cstring(name)
+  statementName(name)
   cstring(text)
   int16(0)
   close(parsing)
@@ -96,7 +96,7 @@ function encodeValues(values: readonly unknown[]): void {
       const start = end
       int32(0)
       utf8(textOf(value))
-      scratch.writeInt32BE(end - start - 4, start)
+      setInt32(end - start - 4, start)
     }
   }
 }
@@ -125,7 +125,7 @@ function open(type: number): number {
 }
 
 function close(start: number): void {
-  scratch.writeInt32BE(end - start, start)
+  setInt32(end - start, start)
 }
 
 function room(size: number): void {
@@ -143,14 +143,22 @@ function byte(value: number): void {
 
 function int16(value: number): void {
   room(2)
-  scratch.writeInt16BE(value, end)
+  scratch[end] = value >> 8
+  scratch[end + 1] = value
   end += 2
 }
 
 function int32(value: number): void {
   room(4)
-  scratch.writeInt32BE(value, end)
   end += 4
+  setInt32(value, end - 4)
+}
+
+function setInt32(value: number, at: number): void {
+  scratch[at] = value >> 24
+  scratch[at + 1] = value >> 16
+  scratch[at + 2] = value >> 8
+  scratch[at + 3] = value
 }
 
 function bytes(value: Uint8Array): void {
@@ -159,10 +167,37 @@ function bytes(value: Uint8Array): void {
   end += value.byteLength
 }
 
+/** Texts up to this length are copied here while they are ASCII: for a short one the call to `write` costs more. */
+const SHORT_TEXT = 64
+
 /** At most three bytes for each code unit. */
 function utf8(text: string): void {
   room(3 * text.length)
+  if (text.length <= SHORT_TEXT) {
+    let index = 0
+    for (; index < text.length; index++) {
+      const code = text.charCodeAt(index)
+      if (code > 0x7f) break
+      scratch[end + index] = code
+    }
+    if (index === text.length) {
+      end += index
+      return
+    }
+  }
   end += scratch.write(text, end)
+}
+
+/**
+ * Names of ours in a batch are not the driver's, which keeps a list of its own of what it has prepared: they end
+ * differently.
+ */
+const NAME_SUFFIX = '_b'
+
+function statementName(name: string): void {
+  utf8(name)
+  if (name !== '') utf8(NAME_SUFFIX)
+  byte(0)
 }
 
 function cstring(text: string): void {

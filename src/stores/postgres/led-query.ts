@@ -1,0 +1,178 @@
+/**
+ * Led query: a statement of the user with statements of ours in front of it, under ONE Sync.
+ *
+ * When one of ours fails, the server skips everything up to the Sync, and that includes the user's statement: it is
+ * never executed, not even outside a transaction. There is one answer to wait for instead of three.
+ *
+ * To the driver it is its own query with a longer message: the class extends the driver's, writes our part where the
+ * driver starts to write its own, and keeps the answers to our part. Only statements that the driver sends with the
+ * extended protocol can be led (values, or a name): the simple protocol would skip its own end too.
+ *
+ * @module
+ */
+
+import { Answers, type BatchEnd, type BatchPort, type CommandComplete, type DataRow, onWire } from './batch.ts'
+import type { PgClient, PgStatement } from './handle.ts'
+import { encodeBatch } from './wire.ts'
+
+/** What we use of the driver's query. */
+interface DriverQuery {
+  readonly name?: string | undefined
+  callback?: ((error: Error | null, result: unknown) => void) | undefined
+  /** The driver reads it from what it is given to send. */
+  query_timeout?: unknown
+  requiresPreparation(): boolean
+  prepare(connection: DriverConnection): void
+  handleDataRow(message: DataRow): void
+  handleCommandComplete(message: CommandComplete, connection: DriverConnection): void
+  handleError(error: Error, connection: DriverConnection): void
+}
+
+/** Where the driver keeps what is prepared, or was sent to be, on a connection. */
+interface DriverConnection {
+  readonly parsedStatements?: Record<string, unknown>
+  readonly submittedNamedStatements?: Record<string, unknown>
+}
+
+type DriverQueryClass = new (...args: readonly unknown[]) => DriverQuery
+type LedQueryClass = new (args: readonly unknown[]) => DriverQuery & { lead(lead: Lead): void }
+
+/** Statements of ours that go in front. */
+export interface Lead {
+  readonly port: BatchPort
+  readonly statements: readonly PgStatement[]
+  readonly prepare: boolean
+  /** Told once how ours ended; before the user's statement is told. */
+  readonly end: BatchEnd
+}
+
+/**
+ * Sends the statement that the user gave to `query` (`args`) with the lead in front. Returns undefined, and has sent
+ * nothing, when this statement or this driver cannot be led; else what `query` of the driver returns.
+ */
+export function sendLed(
+  client: PgClient,
+  lead: Lead,
+  args: readonly unknown[],
+): { readonly answer: unknown } | undefined {
+  const LedQuery = ledQueryClass(lead.port.Query)
+  const [statement] = args
+  if (LedQuery === null || statement === undefined || statement === null || isSubmittable(statement)) return undefined
+  const query = new LedQuery(args)
+  if (!query.requiresPreparation()) return undefined
+  query.lead(lead)
+  if (typeof statement === 'object' && 'query_timeout' in statement) query.query_timeout = statement.query_timeout
+  const send = () => (client as unknown as { query(query: object): void }).query(query)
+  if (query.callback !== undefined) {
+    send()
+    return { answer: undefined }
+  }
+  const answer = new Promise((resolve, reject) => {
+    query.callback = (error, result) => {
+      if (error === null || error === undefined) {
+        resolve(result)
+        return
+      }
+      // As the driver does: the stack leads to the caller, not to the socket.
+      Error.captureStackTrace(error)
+      reject(error)
+    }
+    send()
+  })
+  return { answer }
+}
+
+/** A query object of the user's own, such as a cursor. */
+export function isSubmittable(statement: unknown): boolean {
+  return typeof statement === 'object' && statement !== null && 'submit' in statement
+}
+
+const classes = new WeakMap<object, LedQueryClass | null>()
+
+function ledQueryClass(driverQuery: object): LedQueryClass | null {
+  let made = classes.get(driverQuery)
+  if (made === undefined) {
+    made = isDriverQueryClass(driverQuery) ? extend(driverQuery) : null
+    classes.set(driverQuery, made)
+  }
+  return made
+}
+
+const METHODS = ['requiresPreparation', 'prepare', 'submit', 'handleDataRow', 'handleCommandComplete', 'handleError']
+
+function isDriverQueryClass(value: object): value is DriverQueryClass {
+  if (typeof value !== 'function') return false
+  const prototype: unknown = value.prototype
+  return METHODS.every((name) => typeof Reflect.get(prototype as object, name) === 'function')
+}
+
+function extend(Base: DriverQueryClass): LedQueryClass {
+  return class LedQuery extends Base {
+    #lead: Lead | undefined
+    #answers: Answers | undefined
+    #writing = false
+    #known = false
+
+    constructor(args: readonly unknown[]) {
+      super(...args)
+    }
+
+    lead(lead: Lead): void {
+      this.#lead = lead
+    }
+
+    override prepare(connection: DriverConnection): void {
+      const lead = this.#lead
+      if (lead === undefined) {
+        super.prepare(connection)
+        return
+      }
+      const wire = onWire(lead.port, lead.statements, lead.prepare)
+      this.#answers = new Answers(lead.port, lead.statements, wire)
+      this.#known = this.name !== undefined && isKnown(connection, this.name)
+      lead.port.stream.write(encodeBatch(wire, false))
+      this.#writing = true
+      super.prepare(connection)
+      this.#writing = false
+    }
+
+    override handleDataRow(message: DataRow): void {
+      if (this.#lead === undefined) super.handleDataRow(message)
+      else this.#answers?.row(message)
+    }
+
+    override handleCommandComplete(message: CommandComplete, connection: DriverConnection): void {
+      if (this.#lead === undefined) {
+        super.handleCommandComplete(message, connection)
+        return
+      }
+      this.#answers?.completed(message)
+      if (this.#answers?.complete === true) this.#ended(null)
+    }
+
+    override handleError(error: Error, connection: DriverConnection): void {
+      // While it is being written: a value of the user that cannot be sent. Ours are on their way all the same.
+      if (this.#lead !== undefined && !this.#writing) {
+        // The driver takes an answer to a Parse of ours for the user's, which was skipped.
+        if (this.name !== undefined && !this.#known) forget(connection, this.name)
+        this.#ended(error)
+      }
+      super.handleError(error, connection)
+    }
+
+    #ended(error: Error | null): void {
+      const lead = this.#lead
+      this.#lead = undefined
+      lead?.end(error, this.#answers?.results ?? [])
+    }
+  }
+}
+
+function isKnown({ parsedStatements, submittedNamedStatements }: DriverConnection, name: string): boolean {
+  return parsedStatements?.[name] !== undefined || submittedNamedStatements?.[name] !== undefined
+}
+
+function forget({ parsedStatements, submittedNamedStatements }: DriverConnection, name: string): void {
+  if (parsedStatements !== undefined) delete parsedStatements[name]
+  if (submittedNamedStatements !== undefined) delete submittedNamedStatements[name]
+}
