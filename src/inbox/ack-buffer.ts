@@ -23,10 +23,11 @@ export class AckBuffer {
     this.#send = send
   }
 
-  add(delivery: Delivery): void {
-    this.#deliveries.push(delivery)
+  /** What is given together leaves together. */
+  add(deliveries: readonly Delivery[]): void {
+    for (const delivery of deliveries) this.#deliveries.push(delivery)
     if (this.#deliveries.length >= this.#max) this.flush()
-    else this.#timer ??= setTimeout(() => this.flush(), HOLD_MS)
+    else if (deliveries.length > 0) this.#timer ??= setTimeout(() => this.flush(), HOLD_MS)
   }
 
   flush(): void {

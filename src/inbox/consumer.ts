@@ -38,9 +38,12 @@ const BUSY_PAUSE_MS = 100
 const RECOGNISE_MAX = 500
 const REFUSE_MAX = 100
 const NOBODY: readonly Item[] = []
+const NO_DELIVERIES: readonly Delivery[] = []
 const CLOSE_BOUND_MS = 10_000
 /** Acknowledgements that are held back together are at most this share of the prefetch. */
 const ACK_SHARE = 8
+/** Longest time that a batch beside a running one waits to become full, milliseconds. */
+const LINGER_MS = 5
 
 class ConsumerShell<Tx> implements Consumer {
   readonly #settings: ConsumerSettings<Tx>
@@ -75,6 +78,9 @@ class ConsumerShell<Tx> implements Consumer {
   #alone = false
   #trouble = false
   #pumping = false
+  /** Runs while a batch that is not full is held back; then it starts as it is. */
+  #linger: NodeJS.Timeout | undefined
+  #lingered = false
   readonly #idle = new Set<() => void>()
   readonly #acks: AckBuffer
 
@@ -252,6 +258,7 @@ class ConsumerShell<Tx> implements Consumer {
         this.#start(this.#runOne(resumed))
         continue
       }
+      if (this.#holdsBack()) break
       const items = this.#takeNext()
       if (items.length === 0) break
       this.#start(this.#runItems(items))
@@ -267,8 +274,30 @@ class ConsumerShell<Tx> implements Consumer {
     })
   }
 
+  /**
+   * Beside a running batch one that is not full waits a little: deliveries come in the pieces in which they were
+   * acknowledged, and a COMMIT for a few messages costs as much as one for many.
+   */
+  #holdsBack(): boolean {
+    const { batch, prefetch, concurrency } = this.#settings
+    if (batch === undefined || this.#running === 0 || this.#lingered || this.#queue.size === 0) return false
+    if (this.#queue.size >= Math.min(batch.max, Math.ceil(prefetch / concurrency))) return false
+    this.#linger ??= setTimeout(() => {
+      this.#lingered = true
+      this.#pump()
+    }, LINGER_MS)
+    return true
+  }
+
+  #endLinger(): void {
+    clearTimeout(this.#linger)
+    this.#linger = undefined
+    this.#lingered = false
+  }
+
   /** The next message or batch that may start: not lost, and not in hand already. */
   #takeNext(): Item[] {
+    this.#endLinger()
     for (;;) {
       const taken = this.#queue.take(this.#settings.batch === undefined ? 1 : this.#settings.batch.max)
       if (taken.length === 0) return []
@@ -322,7 +351,7 @@ class ConsumerShell<Tx> implements Consumer {
     const run = async () => {
       const dispositions = await this.#runner.refuse(refusals)
       const done = refusals.filter((refusal) => dispositions.get(refusal)?.kind === 'done')
-      for (const { delivery } of done) this.#acks.add(delivery)
+      this.#acks.add(done.map((refusal) => refusal.delivery))
       if (done.length > 0) this.#lastSettledMs = performance.now()
       for (const [refusal, disposition] of dispositions) {
         if (disposition.kind === 'done') continue
@@ -415,7 +444,7 @@ class ConsumerShell<Tx> implements Consumer {
 
   #settled(items: readonly Item[]): void {
     this.#lastSettledMs = performance.now()
-    for (const { delivery, lost } of items) if (delivery !== undefined && !lost) this.#acks.add(delivery)
+    this.#acks.add(items.flatMap(({ delivery, lost }) => (delivery === undefined || lost ? NO_DELIVERIES : delivery)))
     let chained = false
     for (const item of items) {
       if (item.delivery !== undefined) this.#byDelivery.delete(item.delivery)
