@@ -41,10 +41,10 @@ export interface Child {
   stop(): Promise<void>
 }
 
-/** Starts `name` (a file beside this one) as a process of its own. */
+/** Starts `name` (a file beside this one, in the sources and in the built package) as a process of its own. */
 export function startChild(name: string, settings: object): Child {
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js'
-  const child = fork(new URL(`./${name}.${extension}`, import.meta.url), [JSON.stringify(settings)], {
+  const child = fork(new URL(`../../cli/demo/${name}.${extension}`, import.meta.url), [JSON.stringify(settings)], {
     stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'ipc'],
   })
   const lines: ChildLine[] = []
