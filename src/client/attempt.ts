@@ -51,7 +51,15 @@ export async function attempt(request: AttemptRequest): Promise<Attempted> {
   if (signal?.aborted === true) abort()
   try {
     const { method, headers, body: sent, credentials, redirect } = request
-    const init = { method, headers, body: sent, credentials, redirect, cache: 'no-store', signal: controller.signal }
+    const init = {
+      method,
+      headers,
+      body: sent,
+      credentials,
+      redirect,
+      cache: 'no-store' as const,
+      signal: controller.signal,
+    }
     const response = await request.fetch(request.url, init)
     const body = await bodyOf(response, request.responseBytesMax)
     return {
