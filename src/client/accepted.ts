@@ -5,6 +5,7 @@
  */
 
 import type { Answer } from './attempt.ts'
+import { fromBase64 } from './base64.ts'
 import { jsonObject } from './problem.ts'
 
 export type OperationStatus =
@@ -40,11 +41,36 @@ export function statusUrlOf(url: string, location: string | null): string | null
   }
 }
 
-/** The result that a status resource holds, as the answer that it stands for. */
+/**
+ * The result that a status resource holds, as the answer that it stands for: `{ status, headers, body | body_base64 }`,
+ * or anything else, which then is the body of a 200.
+ */
 export function answerOf(result: unknown, headers: Headers): Answer {
-  const replayed = headers.get('idempotent-replayed')
+  const base = { bodyOmitted: false, opaque: false }
+  const stored = storedAnswer(result)
+  if (stored !== undefined) return { ...stored, ...base }
   const own = new Headers({ 'content-type': 'application/json' })
+  const replayed = headers.get('idempotent-replayed')
   if (replayed !== null) own.set('idempotent-replayed', replayed)
-  const body = new TextEncoder().encode(JSON.stringify(result))
-  return { status: 200, headers: own, body, bodyOmitted: false, opaque: false }
+  return { status: 200, headers: own, body: jsonBytes(result), ...base }
+}
+
+function storedAnswer(result: unknown): Pick<Answer, 'status' | 'headers' | 'body'> | undefined {
+  if (typeof result !== 'object' || result === null) return undefined
+  const { status, headers, body, body_base64: base64 } = result as Readonly<Record<string, unknown>>
+  if (typeof status !== 'number' || !Number.isInteger(status) || status < 200 || status > 599) return undefined
+  if (typeof headers !== 'object' || headers === null) return undefined
+  const bytes =
+    typeof base64 === 'string' ? fromBase64(base64) : body === undefined ? new Uint8Array(0) : jsonBytes(body)
+  try {
+    return bytes === undefined
+      ? undefined
+      : { status, headers: new Headers(headers as Record<string, string>), body: bytes }
+  } catch {
+    return undefined
+  }
+}
+
+function jsonBytes(value: unknown): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(JSON.stringify(value))
 }

@@ -53,11 +53,10 @@ const CODES: Readonly<Record<string, Rule>> = {
   RESULT_UNAVAILABLE: 'result-unavailable',
   KEY_EXPIRED: 'key-expired',
   OPERATION_PARKED: 'parked',
-  // The handler may have run, and its answer cannot be had.
-  RESPONSE_NOT_STORABLE: 'result-unavailable',
   // The work ended the transaction that it was given, so a part of it may be committed.
   NOT_A_TRANSACTION: 'outcome-unknown',
   // Wrong set-up or code of the service: nothing was committed, and after a repair the same key goes on.
+  RESPONSE_NOT_STORABLE: 'fault',
   STEP_CHANGED: 'fault',
   NESTED_OPERATION: 'fault',
   OUTCOME_NOT_REPRESENTABLE: 'fault',
@@ -104,7 +103,11 @@ function byStatus(seen: Seen): Decision {
   // Not judged for want of credentials: with fresh ones the same key is right.
   if (status === 401 || status === 407) return { kind: 'later', reason: 'login' }
   if (problem?.retryable === true) return again
-  if (status >= 500) return problem?.retryable === false ? { kind: 'later', reason: 'fault' } : again
+  if (status >= 500) {
+    // Without a code it is the frame around a crash that speaks, and after a crash the same key is right.
+    const isFault = problem?.retryable === false && problem.code !== undefined
+    return isFault ? { kind: 'later', reason: 'fault' } : again
+  }
   if (problem?.retryable === false) return { kind: 'refused', safeNewKey: problem.safeNewKey ?? null }
   if (status === 408 || status === 425 || status === 429) return again
   // Services that name no code mean "still running" when they say when to come back.

@@ -145,7 +145,12 @@ export class Sending {
       case 'unknown':
         return this.#unknown('outcome-unknown')
       case 'completed':
-        if (status.result !== undefined) return this.#completed(answerOf(status.result, answer.headers))
+        if (status.result !== undefined) {
+          const stored = answerOf(status.result, answer.headers)
+          const told = this.#seen(stored)
+          this.#last = { kind: 'answer', status: stored.status, problem: told.problem }
+          return this.#follow(decide(told), stored, told)
+        }
         break
       case 'not-found':
         break

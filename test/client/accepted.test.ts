@@ -50,6 +50,30 @@ test('R10: 202 is followed to its status resource until that is decided, not bef
   expect(await storage.entries()).toEqual([])
 })
 
+test('a result with status, headers and body is the answer that was stored, a no as well as a yes', async () => {
+  const json = { 'content-type': 'application/json', location: '/orders/7' }
+  const yes = { status: 201, headers: json, body: { orderId: 7 } }
+  const { send } = await scene([accepted(), state('completed', { result: yes })])
+  const created = await send()
+  expect(created).toMatchObject({ state: 'completed', response: { status: 201 } })
+  expect(created.state === 'completed' && created.response.headers.get('location')).toBe('/orders/7')
+  expect(created.state === 'completed' && (await created.response.json())).toEqual({ orderId: 7 })
+
+  const bytes = { status: 200, headers: { 'content-type': 'application/pdf' }, body_base64: 'AP+A' }
+  const { send: binary } = await scene([accepted(), state('completed', { result: bytes })])
+  const pdf = await binary()
+  expect(pdf.state === 'completed' && [...new Uint8Array(await pdf.response.arrayBuffer())]).toEqual([0, 255, 128])
+
+  const no = { status: 402, headers: json, body: { reason: 'credit' } }
+  const { send: refusing, storage } = await scene([accepted(), state('completed', { result: no })])
+  expect(await refusing()).toMatchObject({ state: 'refused', status: 402, safeNewKey: true })
+  expect(await storage.entries()).toEqual([])
+
+  const none = { status: 204, headers: {} }
+  const { send: empty } = await scene([accepted(), state('completed', { result: none })])
+  expect(await empty()).toMatchObject({ state: 'completed', response: { status: 204, body: null } })
+})
+
 test('completed without its result: the operation sent again gives the stored answer', async () => {
   const replay = answer(201, { orderId: 7 }, { 'idempotent-replayed': 'true' })
   const { server, send } = await scene([accepted(), state('completed'), replay])

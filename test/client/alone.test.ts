@@ -24,7 +24,7 @@ function reach(entry: string, folder: string): { files: readonly string[]; outsi
 test('the built client imports nothing outside of its folder, and not its part for Node.js', () => {
   const { files, outside } = reach('dist/client/index.js', 'dist/client')
   expect(outside).toEqual([])
-  expect(files.length).toBeGreaterThan(15)
+  expect(files).toContain('dist/client/index.js')
   expect(files).not.toContain('dist/client/storages/file.js')
 })
 

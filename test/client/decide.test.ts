@@ -70,6 +70,7 @@ describe('decide', () => {
     const own = (status: number, problem: Seen['problem']) => decide(seen(status, { problem })).kind
     expect(own(409, { code: 'BUSY_HERE', retryable: true })).toBe('again')
     expect(own(503, { code: 'BROKEN', retryable: false })).toBe('later')
+    expect(own(500, { title: 'Internal Server Error', retryable: false })).toBe('again')
     expect(own(429, { code: 'QUOTA', retryable: false })).toBe('refused')
     expect(decide(seen(422, { problem: { code: 'LIMIT', safeNewKey: false } }))).toEqual({
       kind: 'refused',
