@@ -39,7 +39,7 @@ import {
   toWaitingEntry,
 } from './inbox-operator.ts'
 import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
-import { failureOf, type PostgresSettings } from './operations.ts'
+import { failureOf, type PostgresSettings, withoutName } from './operations.ts'
 
 /** How long taking marks waits for a message that another transaction is working on. */
 const LOCK_TIMEOUT_MS = 2_000
@@ -230,22 +230,19 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
 
   /** One statement of ours on a connection of its own, with a bound. */
   async #ask(statement: PgStatement, doing: string): Promise<PgResult> {
+    // As it is sent: another one may have switched it off by the time of the answer.
+    const { prepare, answerTimeoutMs } = this.#settings
     try {
-      return await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
-        client.query(this.#prepared(statement)),
+      return await this.#connections.use(answerTimeoutMs, (client) =>
+        client.query(prepare ? statement : withoutName(statement)),
       )
     } catch (error) {
-      if (classify(error) === 'statement' && this.#settings.prepare) {
+      if (prepare && classify(error) === 'statement') {
         this.#settings.prepare = false
         return await this.#ask(statement, doing)
       }
       throw toOnceError(error, doing)
     }
-  }
-
-  #prepared(statement: PgStatement): PgStatement {
-    if (this.#settings.prepare || statement.name === undefined) return statement
-    return { text: statement.text, values: statement.values ?? [] }
   }
 }
 

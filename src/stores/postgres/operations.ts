@@ -175,13 +175,15 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
 
   async #fetch(ids: readonly string[]): Promise<readonly OperationRecord[]> {
     const statement = this.#sql.lookup(ids)
+    // As it is sent: another one may have switched it off by the time of the answer.
+    const { prepare, answerTimeoutMs } = this.#settings
     try {
-      const { rows } = await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
-        client.query(this.#settings.prepare ? statement : withoutName(statement)),
+      const { rows } = await this.#connections.use(answerTimeoutMs, (client) =>
+        client.query(prepare ? statement : withoutName(statement)),
       )
       return toRecords(rows)
     } catch (error) {
-      if (classify(error) === 'statement' && this.#settings.prepare) {
+      if (prepare && classify(error) === 'statement') {
         this.#settings.prepare = false
         return await this.#fetch(ids)
       }
@@ -345,7 +347,7 @@ function transactionIdOf(gate: PgResult): string {
   return String(gate.rows[0]?.['xid'])
 }
 
-function withoutName(statement: PgStatement): PgStatement {
+export function withoutName(statement: PgStatement): PgStatement {
   return { text: statement.text, values: statement.values ?? [] }
 }
 
