@@ -43,7 +43,10 @@ describe.skipIf(pgbouncerMissing !== undefined)('behind PgBouncer in transaction
       const orders = broker.queue('orders', { topics: ['order'] })
       const answers = broker.queue('answers', { topics: ['answer'] })
       const relay = once.relay({ broker, pollMs: 20, leaseMs: 5_000 })
-      await relay.start()
+      onTestFinished(async () => {
+        await Promise.all([consumer.stop(), relay.stop()])
+        await pool.end()
+      })
       const events: ConsumerEvent[] = []
       const failed = new Set<string>()
       /** A third of the messages fail once, so that the waiting table is used too. */
@@ -78,6 +81,7 @@ describe.skipIf(pgbouncerMissing !== undefined)('behind PgBouncer in transaction
               },
             }),
       })
+      await relay.start()
       await consumer.start()
       const refs = Array.from({ length: MESSAGES }, (_, n) => `${tag} ${n}`)
       await Promise.all(
@@ -100,7 +104,6 @@ describe.skipIf(pgbouncerMissing !== undefined)('behind PgBouncer in transaction
       expect(answers.length).toBe(MESSAGES)
       expect(failed.size).toBe(MESSAGES / 3)
       expect(events.filter((event) => event.kind === 'quarantined')).toEqual([])
-      await pool.end()
     },
     60_000,
   )

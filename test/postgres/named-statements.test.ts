@@ -44,7 +44,7 @@ test('names of statements fit the 63 bytes that the server compares, in a schema
   const names = [
     sql.seal('1', claim),
     sql.seal('1', undefined),
-    sql.unlimitLocks(),
+    sql.ifNewer(randomUUID(), 'c', 'e', 1n),
     sql.lookup([]),
   ].map((statement) => statement.name ?? '')
   expect(names.map((name) => name.slice(0, 63))).toEqual(names)
