@@ -10,6 +10,7 @@ import { OnceError } from '../../shared/errors.ts'
 import type { InboxFinish, InboxRun, InboxVerdict, OpenInbox } from '../../store/inbox.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
 import { classify, sqlState, toOnceError } from './classify.ts'
+import type { Endings } from './endings.ts'
 import type { GatedTransaction } from './gated-transaction.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import type { InboxStatements } from './inbox-statements.ts'
@@ -42,6 +43,8 @@ export interface InboxWork {
   readonly distinct: readonly InboxRun[]
   /** The verdict on a single run, from outside. */
   readonly lookup: () => Promise<readonly InboxVerdict[]>
+  /** Of the connection, where they can be watched. */
+  readonly endings: Endings | undefined
 }
 
 export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
@@ -50,6 +53,8 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   readonly #work: InboxWork
   readonly #sql: InboxStatements
   readonly #settings: PostgresSettings
+  /** Endings seen on the connection before the transaction. */
+  readonly #endedBefore: number
   #answer: Promise<MarksAnswer> | undefined
 
   constructor(transaction: GatedTransaction<C>, work: InboxWork, sql: InboxStatements, settings: PostgresSettings) {
@@ -58,6 +63,7 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
     this.#work = work
     this.#sql = sql
     this.#settings = settings
+    this.#endedBefore = work.endings?.seen ?? 0
   }
 
   async now(): Promise<Date> {
@@ -88,12 +94,15 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
       await this.rollback()
       return verdicts
     }
-    const statements: PgStatement[] = [this.#sql.seal(transactionId, this.#work.runs[0]?.claim)]
+    const claim = this.#work.runs[0]?.claim
+    const untouched = claim === undefined && this.#endedSince() === 0
+    const statements: PgStatement[] = untouched ? [] : [this.#sql.seal(transactionId, claim)]
     if (outbox.length > 0) statements.push(outboxInsertIf(this.#settings.schema, outbox, transactionId))
     const result = await this.#transaction.commit(statements)
     switch (result.kind) {
       case 'committed':
-        return 'committed'
+        // Ours alone, or a statement that the work did not wait for was another: then the marks decide.
+        return untouched && this.#endedSince() !== 1 ? 'unresolved' : 'committed'
       case 'unknown':
         return 'unresolved'
       case 'rolledBack':
@@ -107,6 +116,12 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
 
   abort(reason: Error): void {
     this.#transaction.abort(reason)
+  }
+
+  /** Endings that were seen since the transaction began; undefined where that is not known, or never worked so far. */
+  #endedSince(): number | undefined {
+    const { endings } = this.#work
+    return endings === undefined || this.#endedBefore === 0 ? undefined : endings.seen - this.#endedBefore
   }
 
   #read(gate: Promise<PgResult>): Promise<MarksAnswer> {

@@ -28,6 +28,7 @@ import type {
 import type { WorkFailure } from '../../store/operation.ts'
 import { classify, toOnceError } from './classify.ts'
 import type { Connections } from './connections.ts'
+import { endingsOf } from './endings.ts'
 import { GatedTransaction } from './gated-transaction.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { PostgresOpenInbox, sameBytes } from './inbox-open.ts'
@@ -82,7 +83,7 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
     const transaction = new GatedTransaction(client, this.#connections, { begin, gate }, this.#settings)
     return new PostgresOpenInbox(
       transaction,
-      { runs, distinct, lookup: () => this.lookup([only.mark]) },
+      { runs, distinct, lookup: () => this.lookup([only.mark]), endings: endingsOf(client) },
       this.#sql,
       this.#settings,
     )
