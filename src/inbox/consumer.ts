@@ -8,6 +8,7 @@
  */
 
 import { randomUUID } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import type { ConnectionState, Delivery, Subscription } from '../broker/contract.ts'
 import { OnceError } from '../shared/errors.ts'
 import { type Backoff, backoffMs, bounded, pause } from '../shared/waiting.ts'
@@ -85,6 +86,8 @@ class ConsumerShell<Tx> implements Consumer {
   readonly #acks: AckBuffer
 
   constructor(settings: ConsumerSettings<Tx>, host: ConsumerHost<Tx>) {
+    // Each of `concurrency` works may wait with it, which is no leak.
+    setMaxListeners(0, this.#stopping.signal)
     this.#settings = settings
     this.#host = host
     const emit = settings.onEvent === undefined ? undefined : (event: ConsumerEvent) => this.#emit(event)
@@ -587,8 +590,12 @@ class ConsumerShell<Tx> implements Consumer {
     while (!this.#isIdle() && this.#state !== 'stopped') {
       signal?.throwIfAborted()
       await new Promise<void>((resolve) => {
-        this.#idle.add(resolve)
-        signal?.addEventListener('abort', () => resolve(), { once: true })
+        const look = () => {
+          signal?.removeEventListener('abort', look)
+          resolve()
+        }
+        this.#idle.add(look)
+        signal?.addEventListener('abort', look)
       })
     }
   }

@@ -69,8 +69,9 @@ export interface ConsumerOptions<Tx> {
   /**
    * true = a handler starts only when the store has said that its message is new (one trip more). false = its first
    * statement goes out together with the mark: for a duplicate the statement does nothing, but code of the handler
-   * before it has run. Redelivered messages, batches, and keys that stop behind waiting messages
-   * always wait. Default false.
+   * before it has run. When one of a batch is a duplicate, nothing of the batch has run in the database, and the handler
+   * is called again with the others. Redelivered messages and keys that stop behind waiting messages always wait.
+   * Default false.
    */
   readonly eager?: boolean | undefined
 
