@@ -48,6 +48,7 @@ async function kill(child: ChildProcess): Promise<void> {
 
 test.each(['before', 'after'] as const)(
   'R01: a process that is killed between send and answer, %s the commit: the next one resumes it to one order',
+  { timeout: 90_000 },
   async (phase) => {
     const customer = `restart-${phase}`
     const held = shop.hold(phase)

@@ -7,7 +7,14 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import pg from 'pg'
 import ts from 'typescript'
-import { createOnce, isOnceError, rejected } from '../../src/index.ts'
+import {
+  type HandlerContext,
+  idempotency,
+  type NodeListener,
+  type NodeRouteOptions,
+  operationStatus,
+} from '../../src/frameworks/node/index.ts'
+import { createOnce } from '../../src/index.ts'
 import { postgres } from '../../src/stores/postgres/index.ts'
 import { createDatabase } from '../database.ts'
 
@@ -17,11 +24,19 @@ export interface Shop {
   /** The same service under another origin. */
   readonly otherUrl: string
   readonly requests: readonly { readonly key: string; readonly body: string }[]
-  /** The next request is held: `before` its transaction, or `after` its commit and before its answer. */
-  hold(phase: 'before' | 'after'): Held
+  /** The next request is held there. */
+  hold(phase: Phase): Held
   /** Orders in the database. */
   orders(): Promise<readonly { readonly id: number; readonly customer: string }[]>
   close(): Promise<void>
+}
+
+/** Before its transaction, in it, or after its commit and before its answer. */
+type Phase = 'before' | 'during' | 'after'
+
+interface Known extends IncomingMessage {
+  rawBody?: Buffer
+  during?: () => Promise<void>
 }
 
 export interface Held {
@@ -32,7 +47,6 @@ export interface Held {
 }
 
 const PAGE = '<!doctype html><meta charset="utf-8"><title>shop</title>'
-const BYTES_MAX = 100_000
 
 export async function startShop(): Promise<Shop> {
   const database = await createDatabase()
@@ -41,48 +55,50 @@ export async function startShop(): Promise<Shop> {
   await once.migrate()
   await pool.query('create table orders (id int generated always as identity primary key, customer text not null)')
   const requests: { key: string; body: string }[] = []
-  let gate: { phase: 'before' | 'after'; reach: () => void; released: Promise<void> } | undefined
+  let gate: { phase: Phase; reach: () => void; released: Promise<void> } | undefined
 
-  const place = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+  const placed = async ({ tx }: HandlerContext<pg.PoolClient>, body: string): Promise<[number, unknown]> => {
+    const { customer, cents } = JSON.parse(body) as { customer: string; cents: number }
+    if (cents > 10_000) return [402, { reason: 'credit' }]
+    const { rows } = await tx.query<{ id: number }>('insert into orders (customer) values ($1) returning id', [
+      customer,
+    ])
+    return [201, { orderId: rows[0]?.id ?? 0 }]
+  }
+  const scope = () => 'shop'
+  const guarded = (options: Pick<NodeRouteOptions, 'operation' | 'whenInProgress' | 'statusPath'>): NodeListener =>
+    idempotency(once, { scope, ...options }, async (request, response, context) => {
+      await (request as Known).during?.()
+      const [status, value] = await placed(context, String((request as Known).rawBody))
+      response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
+    })
+  const routes: Readonly<Record<string, NodeListener>> = {
+    '/orders': guarded({ operation: 'POST /orders' }),
+    '/accepted': guarded({ operation: 'POST /accepted', whenInProgress: 'accept', statusPath: '/operations' }),
+  }
+  const status = operationStatus(once, { scope })
+
+  /** Notes the request, and stops it where a test wants it stopped. */
+  const place = async (request: Known, response: ServerResponse, route: NodeListener): Promise<void> => {
     const chunks: Buffer[] = []
     for await (const chunk of request) chunks.push(chunk as Buffer)
-    const body = Buffer.concat(chunks).toString()
-    if (body.length > BYTES_MAX) return void response.writeHead(413).end()
-    const key = String(request.headers['idempotency-key'] ?? '')
-    requests.push({ key, body })
+    request.rawBody = Buffer.concat(chunks)
+    requests.push({ key: String(request.headers['idempotency-key'] ?? ''), body: request.rawBody.toString() })
     const held = gate
     gate = undefined
-    const pass = async (phase: 'before' | 'after'): Promise<void> => {
+    const pass = async (phase: Phase): Promise<void> => {
       if (held?.phase !== phase) return
       held.reach()
       await held.released
     }
     await pass('before')
-    const payload = JSON.parse(body) as { customer: string; cents: number }
-    try {
-      const operation = { scope: ['shop', 'orders.create'], key, payload }
-      const outcome = await once.transaction(operation, async ({ tx }) => {
-        if (payload.cents > 10_000) return rejected({ reason: 'credit' })
-        const insert = 'insert into orders (customer) values ($1) returning id'
-        const { rows } = await tx.query<{ id: number }>(insert, [payload.customer])
-        return { orderId: rows[0]?.id ?? 0 }
-      })
-      await pass('after')
-      const [status, value] = outcome.state === 'succeeded' ? [201, outcome.value] : [402, outcome.rejection]
-      response.writeHead(status, {
-        'content-type': 'application/json',
-        ...(outcome.replayed ? { 'idempotent-replayed': 'true' } : {}),
-      })
-      response.end(JSON.stringify(value))
-    } catch (error) {
-      if (!isOnceError(error)) throw error
-      const { code, retryable, retryAfterMs, safeNewKey } = error
-      response.writeHead(error.status ?? 500, {
-        'content-type': 'application/problem+json',
-        ...(retryAfterMs === undefined ? {} : { 'retry-after': String(Math.ceil(retryAfterMs / 1_000)) }),
-      })
-      response.end(JSON.stringify({ code, retryable, safe_new_key: safeNewKey }))
-    }
+    request.during = () => pass('during')
+    const end = response.end.bind(response) as (...parts: unknown[]) => ServerResponse
+    response.end = ((...parts: unknown[]) => {
+      void pass('after').then(() => end(...parts))
+      return response
+    }) as ServerResponse['end']
+    route(request, response)
   }
 
   const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
@@ -91,7 +107,9 @@ export async function startShop(): Promise<Shop> {
     response.setHeader('access-control-allow-headers', 'Idempotency-Key, Content-Type')
     response.setHeader('access-control-expose-headers', 'Idempotent-Replayed, Retry-After, Location')
     if (request.method === 'OPTIONS') return void response.writeHead(204).end()
-    if (path === '/orders' && request.method === 'POST') return place(request, response)
+    const route = routes[path]
+    if (route !== undefined && request.method === 'POST') return place(request, response, route)
+    if (path.startsWith('/operations/')) return status(request, response)
     if (path === '/orders/moved') return void response.writeHead(303, { location: '/orders/1' }).end()
     if (path === '/') return void response.writeHead(200, { 'content-type': 'text/html' }).end(PAGE)
     const script = await scriptAt(path)
