@@ -92,8 +92,15 @@ export default {
       name: 'no-vendor',
       severity: 'error',
       comment: 'users hand in live objects; declare the subset that is called as a structural type',
-      from: { path: '^src/', pathNot: '^src/(cli|testing)/' },
+      from: { path: '^src/', pathNot: '^src/(cli|testing|frameworks/nestjs)/' },
       to: { dependencyTypesNot: ['core', 'local'] },
+    },
+    {
+      name: 'nestjs-uses-rxjs-only',
+      severity: 'error',
+      comment: 'an interceptor has to return an Observable of the application itself',
+      from: { path: '^src/frameworks/nestjs/' },
+      to: { path: 'node_modules', pathNot: 'node_modules/rxjs/' },
     },
     {
       name: 'cli-uses-commander-only',

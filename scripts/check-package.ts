@@ -106,6 +106,8 @@ try {
   const dependencies = Object.keys(
     (JSON.parse(readFileSync('package.json', 'utf8')) as { dependencies?: Record<string, string> }).dependencies ?? {},
   ).map((name) => pack(`./node_modules/${name}`, folder))
+  // What applications with the door nestjs have themselves.
+  dependencies.push(...['rxjs', 'tslib'].map((name) => pack(`./node_modules/${name}`, folder)))
   run('npm', ['install', '--offline', '--no-audit', '--no-fund', tarball, ...dependencies], consumer)
   const [command = ''] = Object.keys(manifest().bin)
   const help = run('npx', ['--no-install', command, '--help'], consumer)
@@ -118,10 +120,11 @@ try {
   rmSync(modules, { recursive: true })
   mkdirSync(modules)
   renameSync(join(folder, 'alone'), join(modules, 'effectively-once'))
-  for (const { specifier } of doors()) {
+  const alone = doors().filter(({ name }) => name !== './nestjs')
+  for (const { specifier } of alone) {
     run(process.execPath, ['--input-type=module', '-e', `await import('${specifier}')`], consumer)
   }
-  console.log(`installed alone: ${doors().length} doors import, ${command} --help answers`)
+  console.log(`installed alone: ${alone.length} doors import, ${command} --help answers`)
 } catch (error) {
   console.error(error instanceof Error ? error.message : error)
   process.exitCode = 1

@@ -31,6 +31,9 @@ import { jsonResponse, plainProblem, problemOf } from './problem.ts'
 import { refOf } from './ref.ts'
 import { replayOf } from './replay.ts'
 import type { WholeResponse } from './response.ts'
+import { SetupError } from './setup-error.ts'
+
+const NOT_CARRIED_OUT = 'The request was not carried out.'
 
 /** Thrown by our own work to roll back without storing anything; never seen outside. */
 const RELEASE = new Error('released')
@@ -56,13 +59,16 @@ export class Guard<Tx, Req> {
   }
 
   /**
-   * Handles one request. Rejects with what is not ours to answer: an error of the handler, of a hook, or a wrong set-up
-   * that only a request can show.
+   * Handles one request. Rejects with what is not ours to answer: an error of the handler or of a hook.
    */
   async handle(exchange: Exchange<Tx, Req>): Promise<Answer> {
     try {
       return await this.#handle(exchange)
     } catch (error) {
+      if (error instanceof SetupError) {
+        this.policy.onError(error, exchange.request)
+        return instead(plainProblem(this.policy.problems, 500, 'Internal Server Error', NOT_CARRIED_OUT))
+      }
       if (!isOnceError(error)) throw error
       if (error.status === null || error.status === 500) this.policy.onError(error, exchange.request)
       return instead(this.problem(error))
@@ -73,6 +79,13 @@ export class Guard<Tx, Req> {
   problem(error: OnceError): WholeResponse {
     const status = error.code === 'IDEMPOTENCY_KEY_REUSED' ? this.policy.mismatchStatus : undefined
     return problemOf(error, this.policy.problems, { status })
+  }
+
+  /** The answer to a request whose body is above the limit; the rest of it is not read. */
+  tooLarge(): WholeResponse {
+    const { problems, bodyBytesMax } = this.policy
+    const response = plainProblem(problems, 413, 'Content Too Large', `The body has more than ${bodyBytesMax} bytes.`)
+    return { ...response, headers: [...response.headers, ['connection', 'close']] }
   }
 
   async #handle(exchange: Exchange<Tx, Req>): Promise<Answer> {
@@ -87,9 +100,8 @@ export class Guard<Tx, Req> {
     const scope = await this.#scopeOf(exchange)
     const body = await exchange.body(policy.bodyBytesMax)
     if (body === 'gone') return { kind: 'gone' }
-    if (body === 'too-large') return instead(tooLarge(policy))
-    const attempt = newAttempt({ scope, key, fingerprint: this.#fingerprintOf(exchange, body) })
-    return await this.#keyed(exchange, attempt, key)
+    if (body === 'too-large') return instead(this.tooLarge())
+    return await this.#keyed(exchange, this.#attemptOf(exchange, scope, key, body), key)
   }
 
   async #keyed(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string): Promise<Answer> {
@@ -158,7 +170,7 @@ export class Guard<Tx, Req> {
   async #scopeOf(exchange: Exchange<Tx, Req>): Promise<Scope> {
     const tenant = await this.policy.scopeOf(exchange.request)
     if (tenant === undefined || tenant === null || tenant === '' || tenant.length === 0) {
-      throw new TypeError(`${this.#where}: scope gave no tenant for this request; refused`)
+      throw new SetupError(`${this.#where}: scope gave no tenant for this request; refused`)
     }
     const parts = typeof tenant === 'string' ? [tenant] : tenant
     return this.policy.uniqueWithin === 'tenant' ? parts : [...parts, this.#operationOf(exchange)]
@@ -167,16 +179,29 @@ export class Guard<Tx, Req> {
   #operationOf({ method, template }: Exchange<Tx, Req>): string {
     if (this.policy.operation !== undefined) return this.policy.operation
     if (template !== undefined) return `${method} ${template}`
-    throw new TypeError(`${this.#where} cannot know the route's template here; give the option operation`)
+    throw new SetupError(`${this.#where} cannot know the route's template here; give the option operation`)
   }
 
-  #fingerprintOf(exchange: Exchange<Tx, Req>, body: RequestBody): Fingerprint {
+  #attemptOf(exchange: Exchange<Tx, Req>, scope: Scope, key: string, body: RequestBody): Attempt {
+    const chosen = this.policy.fingerprint?.(exchange.request, { bytes: body.bytes, json: () => jsonOf(body) })
+    try {
+      return newAttempt({ scope, key, fingerprint: this.#fingerprintOf(exchange, body, chosen) })
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error
+      // A scope that is malformed, or a body of which a parser has kept less than was sent.
+      const hint = body.bytes === undefined ? '; put idempotency in front of the body parser, or keep rawBody' : ''
+      throw new SetupError(`${this.#where}: ${error.message}${hint}`)
+    }
+  }
+
+  #fingerprintOf(
+    exchange: Exchange<Tx, Req>,
+    body: RequestBody,
+    chosen: { readonly fields: unknown } | undefined,
+  ): Fingerprint {
     const { method, target, headers } = exchange
     const options = { headers: this.policy.fingerprintHeaders }
-    if (this.policy.fingerprint !== undefined) {
-      const { fields } = this.policy.fingerprint(exchange.request, { bytes: body.bytes, json: () => jsonOf(body) })
-      return requestFingerprint({ method, target, headers, fields }, options)
-    }
+    if (chosen !== undefined) return requestFingerprint({ method, target, headers, fields: chosen.fields }, options)
     if (body.bytes === undefined) return requestFingerprint({ method, target, headers, parsed: body.parsed }, options)
     const { bytes, contentDecoded } = body
     return requestFingerprint({ method, target, headers, body: bytes, contentDecoded }, options)
@@ -198,12 +223,6 @@ export class Guard<Tx, Req> {
 
 function instead(response: WholeResponse): Answer {
   return { kind: 'instead', response }
-}
-
-function tooLarge({ problems, bodyBytesMax }: Policy<never>): WholeResponse {
-  const response = plainProblem(problems, 413, 'Content Too Large', `The body has more than ${bodyBytesMax} bytes.`)
-  // The rest of the body is not read.
-  return { ...response, headers: [...response.headers, ['connection', 'close']] }
 }
 
 /** `signal` is made when it is asked for, so the context is passed on and not copied. */

@@ -75,3 +75,18 @@ export function mayBeKept(name: string): boolean {
 export function keptHeaders(headers: HeaderList, extra: ReadonlySet<string>): HeaderList {
   return headers.filter(([name]) => KEPT.has(name) || (extra.has(name) && mayBeKept(name)))
 }
+
+/** Headers that other layers add to every answer, whatever it is: they go with the answer that takes its place, too. */
+const OF_EVERY_ANSWER = /^(access-control-.*|vary|x-request-id)$/
+
+/** The headers of an answer that do not belong to it alone. */
+export function sharedHeaders(headers: HeaderList): HeaderList {
+  return headers.filter(([name]) => OF_EVERY_ANSWER.test(name))
+}
+
+/** Each name once, with all its values, as header setters take them. */
+export function groupedHeaders(headers: HeaderList): [name: string, value: string | string[]][] {
+  const grouped = new Map<string, string[]>()
+  for (const [name, value] of headers) grouped.set(name, [...(grouped.get(name) ?? []), value])
+  return [...grouped].map(([name, values]) => [name, values.length === 1 ? (values[0] ?? '') : values])
+}

@@ -71,9 +71,7 @@ export function idempotency<Tx>(once: Once<Tx>, options: NodeRouteOptions, handl
       template: undefined,
       parsed: request as ParsedRequest,
     }
-    guardNode(guard, exchange, start).then((guarded) => {
-      if (!guarded) start(unguarded())
-    }, fail)
+    guardNode(guard, exchange, { start, unguarded: () => start(unguarded()), failed: fail })
   }
 }
 

@@ -10,6 +10,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { RequestBody } from '../exchange.ts'
 import { NO_BODY } from '../response.ts'
+import { SetupError } from '../setup-error.ts'
 
 /** What body parsers leave on a request. */
 export interface ParsedRequest {
@@ -22,7 +23,7 @@ const bodies = new WeakMap<IncomingMessage, Buffer>()
 /**
  * The body. `gone`: the caller hung up before its end. Bounded by `bytesMax`; the time is bounded by the server.
  *
- * @throws {TypeError} when something has read the body and kept nothing of it.
+ * @throws {SetupError} when something has read the body and kept nothing of it.
  */
 export async function readBody(
   request: IncomingMessage,
@@ -50,7 +51,7 @@ function keptBody({ body, rawBody }: ParsedRequest, bytesMax: number): RequestBo
   const bytes = bytesOf(rawBody) ?? bytesOf(body)
   if (bytes !== undefined) return bytes.byteLength > bytesMax ? 'too-large' : { bytes, contentDecoded: true }
   if (body !== undefined) return { parsed: body }
-  throw new TypeError('the body of the request was read before and nothing of it was kept; put idempotency first')
+  throw new SetupError('the body of the request was read before and nothing of it was kept; put idempotency first')
 }
 
 function bytesOf(value: unknown): Uint8Array | undefined {

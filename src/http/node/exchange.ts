@@ -8,6 +8,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Answer, Exchange, HandlerContext } from '../exchange.ts'
 import type { Guard } from '../guard.ts'
 import { plainProblem } from '../problem.ts'
+import type { WholeResponse } from '../response.ts'
 import { type ParsedRequest, readBody } from './body.ts'
 import { HeldResponse, sendWhole } from './held-response.ts'
 
@@ -24,18 +25,32 @@ export interface NodeExchange<Req> {
   readonly parsed: ParsedRequest
 }
 
-/**
- * Guards one request. `start` starts the handler on the held response and must not throw; `failed` gets what is not
- * ours to answer, and only when nothing was started.
- *
- * @returns false when the handler has to run unguarded.
- */
-export async function guardNode<Tx, Req>(
+/** What an adapter does at the turns of one request. */
+export interface NodeTurns<Tx> {
+  /** Starts the handler on the held response; does not throw. */
+  start(context: HandlerContext<Tx>, held: HeldResponse): void
+  /** Runs the handler as if nothing were there. */
+  unguarded(): void
+  /** Takes an error of a hook; nothing was started. */
+  failed(error: unknown): void
+  /** Sends an answer where the handler did not run. Default: on the response itself. */
+  send?(answer: WholeResponse): void
+}
+
+/** Guards one request. */
+export function guardNode<Tx, Req>(guard: Guard<Tx, Req>, exchange: NodeExchange<Req>, turns: NodeTurns<Tx>): void {
+  guarded(guard, exchange, turns).then(
+    (isGuarded) => {
+      if (!isGuarded) turns.unguarded()
+    },
+    (error: unknown) => turns.failed(error),
+  )
+}
+
+async function guarded<Tx, Req>(
   guard: Guard<Tx, Req>,
   exchange: NodeExchange<Req>,
-  start: (context: HandlerContext<Tx>, held: HeldResponse) => void,
-  send: (answer: Extract<Answer, { kind: 'instead' }>['response']) => void = (answer) =>
-    sendWhole(exchange.response, answer),
+  turns: NodeTurns<Tx>,
 ): Promise<boolean> {
   const { raw, response } = exchange
   const { responseBytesMax: bytesMax, passUnstorable, problems, onError } = guard.policy
@@ -50,7 +65,7 @@ export async function guardNode<Tx, Req>(
     body: (bodyBytesMax) => readBody(raw, bodyBytesMax, exchange.parsed),
     run: (context) => {
       held = new HeldResponse(response, { bytesMax, passUnstorable })
-      start(context, held)
+      turns.start(context, held)
       return held.produced
     },
   }
@@ -72,8 +87,9 @@ export async function guardNode<Tx, Req>(
       held?.release()
       return true
     case 'instead':
-      if (held === undefined) send(answer.response)
-      else held.replace(answer.response)
+      if (held !== undefined) held.replace(answer.response)
+      else if (turns.send === undefined) sendWhole(response, answer.response)
+      else turns.send(answer.response)
       return true
   }
 }

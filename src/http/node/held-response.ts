@@ -11,7 +11,14 @@
  */
 
 import { type ServerResponse, STATUS_CODES } from 'node:http'
-import type { HeaderList, Produced, UnstorableReason, WholeResponse } from '../response.ts'
+import {
+  groupedHeaders,
+  type HeaderList,
+  type Produced,
+  sharedHeaders,
+  type UnstorableReason,
+  type WholeResponse,
+} from '../response.ts'
 
 /** Own properties that shadow those of the response while it is held. */
 const SHADOWS = ['headersSent', 'writableEnded'] as const
@@ -118,9 +125,10 @@ export class HeldResponse {
 
   #resetHeaders(): void {
     const response = this.#response
-    const shared = headerEntries(response).filter(([name]) => OF_EVERY_ANSWER.test(name))
+    const shared = sharedHeaders(headerList(response))
     for (const name of response.getHeaderNames()) response.removeHeader(name)
-    for (const [name, value] of [...this.#outer, ...shared]) response.setHeader(name, value)
+    for (const [name, value] of this.#outer) response.setHeader(name, value)
+    writeHeaders(response, shared)
   }
 
   #hold(): void {
@@ -311,13 +319,8 @@ export function sendWhole(response: ServerResponse, { status, headers, body }: W
   else response.end(body)
 }
 
-/** Headers that other layers add to every answer, whatever it is. */
-const OF_EVERY_ANSWER = /^(access-control-|vary$|x-request-id$)/
-
 function writeHeaders(response: ServerResponse, headers: HeaderList): void {
-  const grouped = new Map<string, string[]>()
-  for (const [name, value] of headers) grouped.set(name, [...(grouped.get(name) ?? []), value])
-  for (const [name, values] of grouped) response.setHeader(name, values.length === 1 ? (values[0] ?? '') : values)
+  for (const [name, value] of groupedHeaders(headers)) response.setHeader(name, value)
 }
 
 function headerEntries(response: ServerResponse): (readonly [string, number | string | string[]])[] {

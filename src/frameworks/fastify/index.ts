@@ -1,0 +1,123 @@
+/**
+ * The door `effectively-once/fastify`: guarded routes on Fastify 4 and 5.
+ *
+ * @module
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { lendContext } from '../../http/context.ts'
+import { Guard } from '../../http/guard.ts'
+import { readBody } from '../../http/node/body.ts'
+import { guardNode } from '../../http/node/exchange.ts'
+import type { RouteOptions } from '../../http/options.ts'
+import { groupedHeaders, type WholeResponse } from '../../http/response.ts'
+import { type StatusOptions, StatusResource } from '../../http/status.ts'
+import type { Once } from '../../once.ts'
+
+export { onceOf } from '../../http/context.ts'
+export type { HandlerContext } from '../../http/exchange.ts'
+export type * from '../../http/options.ts'
+export type { HeaderList, WholeResponse } from '../../http/response.ts'
+export type { StatusOptions } from '../../http/status.ts'
+export type { EncryptionKeys } from '../../http/stored.ts'
+
+/** The part of Fastify's request that is used. */
+export interface FastifyRequest {
+  readonly raw: IncomingMessage
+  readonly url: string
+  readonly originalUrl?: string
+  readonly body?: unknown
+  readonly routeOptions?: { readonly url?: string | undefined } | undefined
+}
+
+/** The part of Fastify's reply that is used. */
+export interface FastifyReply {
+  readonly raw: ServerResponse
+  code(status: number): unknown
+  header(name: string, value: unknown): unknown
+  send(body?: unknown): unknown
+}
+
+/** Hooks of a route; spread them into its options. */
+export interface FastifyHooks<Req> {
+  readonly preParsing: (
+    request: Req,
+    reply: FastifyReply,
+    payload: unknown,
+    done: (error: Error | null, payload?: never) => void,
+  ) => void
+  readonly preHandler: (request: Req, reply: FastifyReply, done: (error?: Error) => void) => void
+}
+
+/**
+ * Guards a route: with a key its handler runs once, in the transaction in which the claim and the answer are stored; the
+ * answer leaves after the commit. The body is seen as it came; authentication (`onRequest`) and schema validation come
+ * before the claim. Handlers find `tx` and `outbox` on `request.once`.
+ *
+ * @throws {TypeError} at once, for wrong options.
+ * @example
+ * app.post('/orders', { ...idempotency(once, { scope: (request) => request.tenant }) }, async (request, reply) => {
+ *   const { rows } = await onceOf(once, request).tx.query('insert into orders default values returning id')
+ *   return reply.code(201).send(rows[0])
+ * })
+ */
+export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
+  once: Once<Tx>,
+  options: RouteOptions<Req>,
+): FastifyHooks<Req> {
+  const guard = new Guard<Tx, Req>('idempotency', once, options)
+  return {
+    preParsing(request, reply, _payload, done) {
+      const read = (body: Awaited<ReturnType<typeof readBody>>) => {
+        if (body === 'too-large') send(reply, guard.tooLarge())
+        else if (body !== 'gone') done(null)
+      }
+      if (guard.guards(request.raw.method ?? '')) readBody(request.raw, guard.policy.bodyBytesMax).then(read, done)
+      else done(null)
+    },
+    preHandler(request, reply, done) {
+      const exchange = {
+        request,
+        raw: request.raw,
+        response: reply.raw,
+        target: request.originalUrl ?? request.url,
+        template: request.routeOptions?.url,
+        parsed: request,
+      }
+      guardNode(guard, exchange, {
+        start: (context) => {
+          lendContext(request, context)
+          done()
+        },
+        unguarded: () => done(),
+        failed: (error) => done(error as Error),
+        send: (answer) => send(reply, answer),
+      })
+    },
+  }
+}
+
+/**
+ * The status resource for `whenInProgress: 'accept'`: `app.get('/operations/:ref', operationStatus(once, { scope }))`.
+ *
+ * @throws {TypeError} at once, for wrong options.
+ */
+export function operationStatus<Tx, Req extends FastifyRequest = FastifyRequest>(
+  once: Once<Tx>,
+  options: StatusOptions<Req>,
+): (request: Req, reply: FastifyReply) => void {
+  const status = new StatusResource<Tx, Req>('operationStatus', once, options)
+  return (request, reply) => {
+    status.answer(request, request.originalUrl ?? request.url).then(
+      (answer) => send(reply, answer),
+      (error: unknown) => reply.send(error),
+    )
+  }
+}
+
+/** Through the reply, so that hooks of the application (CORS, compression) see it. */
+function send(reply: FastifyReply, { status, headers, body }: WholeResponse): void {
+  reply.code(status)
+  for (const [name, value] of groupedHeaders(headers)) reply.header(name, value)
+  reply.send(body.byteLength === 0 ? undefined : Buffer.from(body))
+}

@@ -1,0 +1,200 @@
+/**
+ * The door `effectively-once/nestjs`: guarded handlers on NestJS 10 and 11, on the Express and the Fastify platform.
+ *
+ * An interceptor has to return an rxjs Observable, so `rxjs` is taken from the application: the only import of a vendor
+ * in the package.
+ *
+ * @module
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { Observable, type Subscription } from 'rxjs'
+import { lendContext } from '../../http/context.ts'
+import { Guard } from '../../http/guard.ts'
+import { guardNode } from '../../http/node/exchange.ts'
+import { sendWhole } from '../../http/node/held-response.ts'
+import type { RouteOptions } from '../../http/options.ts'
+import { groupedHeaders, type WholeResponse } from '../../http/response.ts'
+import { type StatusOptions, StatusResource } from '../../http/status.ts'
+import type { Once } from '../../once.ts'
+
+export { onceOf } from '../../http/context.ts'
+export type { HandlerContext } from '../../http/exchange.ts'
+export type * from '../../http/options.ts'
+export type { HeaderList, WholeResponse } from '../../http/response.ts'
+export type { StatusOptions } from '../../http/status.ts'
+export type { EncryptionKeys } from '../../http/stored.ts'
+
+/** The request of either platform, as far as it is looked at. */
+export interface NestRequest {
+  readonly headers: IncomingMessage['headers']
+  /** Fastify: node's own request. */
+  readonly raw?: IncomingMessage
+  readonly url?: string | undefined
+  readonly originalUrl?: string | undefined
+  readonly body?: unknown
+  readonly rawBody?: unknown
+  /** Express. */
+  readonly route?: { readonly path?: unknown } | undefined
+  /** Fastify. */
+  readonly routeOptions?: { readonly url?: string | undefined } | undefined
+}
+
+/** The part of Nest's ExecutionContext that is used. */
+export interface NestContext {
+  getType(): string
+  getHandler(): object
+  switchToHttp(): { getRequest(): unknown; getResponse(): unknown }
+}
+
+/** What Nest calls around a handler. */
+export interface NestInterceptor {
+  intercept(context: NestContext, next: { handle(): Observable<unknown> }): Observable<unknown>
+}
+
+/** Options of single handlers, by the function that `@Idempotent()` stands on. */
+const decorated = new WeakMap<object, Partial<RouteOptions<NestRequest>>>()
+
+/**
+ * Marks a handler for the interceptor of `idempotencyForDecorated`, with options of its own over the common ones.
+ *
+ * @example
+ * @Post()
+ * @Idempotent({ whenInProgress: 'wait' })
+ * create(@Req() request) { ... }
+ */
+export function Idempotent(
+  options: Partial<RouteOptions<NestRequest>> = {},
+): (target: object, name: string | symbol, descriptor: PropertyDescriptor) => void {
+  return (_target, _name, descriptor) => {
+    decorated.set(descriptor.value as object, options)
+  }
+}
+
+/**
+ * An interceptor that guards every handler it is used on: `@UseInterceptors(idempotency(once, { scope }))`. With a key
+ * the handler runs once, in the transaction in which the claim and its answer are stored, and the answer leaves after
+ * the commit, also when an exception filter makes it. Guards and pipes of Nest: guards come before the claim, pipes and
+ * the handler after it. Handlers find `tx` and `outbox` with `onceOf(once, request)`.
+ *
+ * Create the application with `rawBody: true`, so that repeats are compared by what was sent.
+ *
+ * @throws {TypeError} at once, for wrong options.
+ */
+export function idempotency<Tx>(once: Once<Tx>, options: RouteOptions<NestRequest>): NestInterceptor {
+  const guard = new Guard<Tx, NestRequest>('idempotency', once, options)
+  return interceptor(() => guard)
+}
+
+/**
+ * An interceptor for the whole application that guards the handlers marked with `@Idempotent()` and no others:
+ * `app.useGlobalInterceptors(idempotencyForDecorated(once, { scope }))`.
+ *
+ * @throws {TypeError} at once, for wrong options; for those of a handler, at its first request.
+ */
+export function idempotencyForDecorated<Tx>(once: Once<Tx>, options: RouteOptions<NestRequest>): NestInterceptor {
+  const where = 'idempotencyForDecorated'
+  const guards = new WeakMap<object, Guard<Tx, NestRequest>>()
+  new Guard<Tx, NestRequest>(where, once, options)
+  return interceptor((handler) => {
+    const own = decorated.get(handler)
+    if (own === undefined) return undefined
+    let guard = guards.get(handler)
+    if (guard === undefined) {
+      guard = new Guard<Tx, NestRequest>(where, once, { ...options, ...own })
+      guards.set(handler, guard)
+    }
+    return guard
+  })
+}
+
+/**
+ * The status resource for `whenInProgress: 'accept'`, for a handler that takes the platform's objects:
+ * `@Get('operations/:ref') status(@Req() request, @Res() response) { return this.answer(request, response) }`.
+ *
+ * @throws {TypeError} at once, for wrong options.
+ */
+export function operationStatus<Tx>(
+  once: Once<Tx>,
+  options: StatusOptions<NestRequest>,
+): (request: NestRequest, response: object) => Promise<void> {
+  const status = new StatusResource<Tx, NestRequest>('operationStatus', once, options)
+  return async (request, response) => {
+    send(response, await status.answer(request, request.originalUrl ?? request.url ?? '/'))
+  }
+}
+
+function interceptor<Tx>(guardOf: (handler: object) => Guard<Tx, NestRequest> | undefined): NestInterceptor {
+  return {
+    intercept(context, next) {
+      const guard = context.getType() === 'http' ? guardOf(context.getHandler()) : undefined
+      return guard === undefined ? next.handle() : guarded(guard, context, () => next.handle())
+    },
+  }
+}
+
+/** Emits what the handler emits; nothing, ever, when something else was answered. */
+function guarded<Tx>(
+  guard: Guard<Tx, NestRequest>,
+  context: NestContext,
+  handle: () => Observable<unknown>,
+): Observable<unknown> {
+  const request = context.switchToHttp().getRequest() as NestRequest
+  const response = context.switchToHttp().getResponse() as object
+  return new Observable<unknown>((subscriber) => {
+    let running: Subscription | undefined
+    const run = () => {
+      running = handle().subscribe(subscriber)
+    }
+    const exchange = {
+      request,
+      raw: request.raw ?? (request as unknown as IncomingMessage),
+      response: rawOf(response),
+      target: request.originalUrl ?? request.url ?? '/',
+      template: templateOf(request),
+      parsed: request,
+    }
+    guardNode(guard, exchange, {
+      start: (handed) => {
+        lendContext(request, handed)
+        run()
+      },
+      unguarded: run,
+      failed: (error) => subscriber.error(error),
+      send: (answer) => send(response, answer),
+    })
+    return () => running?.unsubscribe()
+  })
+}
+
+/** Fastify's reply, as far as it is used. */
+interface Reply {
+  readonly raw: ServerResponse
+  code(status: number): unknown
+  header(name: string, value: unknown): unknown
+  send(body?: unknown): unknown
+}
+
+function isReply(response: object): response is Reply {
+  return 'raw' in response && 'code' in response
+}
+
+function rawOf(response: object): ServerResponse {
+  return isReply(response) ? response.raw : (response as ServerResponse)
+}
+
+function send(response: object, { status, headers, body }: WholeResponse): void {
+  if (!isReply(response)) {
+    sendWhole(response as ServerResponse, { status, headers, body })
+    return
+  }
+  response.code(status)
+  for (const [name, value] of groupedHeaders(headers)) response.header(name, value)
+  response.send(body.byteLength === 0 ? undefined : Buffer.from(body))
+}
+
+/** Nest registers whole paths, global prefix included. */
+function templateOf({ route, routeOptions }: NestRequest): string | undefined {
+  const path = routeOptions?.url ?? route?.path
+  return typeof path === 'string' ? path : undefined
+}
