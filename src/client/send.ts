@@ -107,11 +107,14 @@ export class Sending {
 
   async #follow(decision: Decision, answer: Answer, seen: Seen): Promise<OperationResult | undefined> {
     switch (decision.kind) {
-      case 'again':
-        return this.#again(decision.floorMs, decision.floorMs === null ? 'failure' : 'paced')
+      case 'again': {
+        const { floorMs } = decision
+        if (answer.status === 409 || answer.status === 202) return this.#again(floorMs, 'progress')
+        return this.#again(floorMs, floorMs === null ? 'failure' : 'paced')
+      }
       case 'ask':
         this.#accepted = { answer, statusUrl: decision.statusUrl, ours: seen.accepted }
-        return this.#again(decision.floorMs ?? 0, 'paced')
+        return this.#again(decision.floorMs ?? 0, 'progress')
       case 'later':
         return this.#gaveUp(decision.reason)
       case 'unknown':
@@ -141,7 +144,7 @@ export class Sending {
     const status = statusOf(answer.body)
     switch (status?.state) {
       case 'in-progress':
-        return this.#again(seen.retryAfterMs ?? ASK_MS, 'paced')
+        return this.#again(seen.retryAfterMs ?? ASK_MS, 'progress')
       case 'unknown':
         return this.#unknown('outcome-unknown')
       case 'completed':
@@ -202,17 +205,28 @@ export class Sending {
     }
   }
 
-  /** Sets the time of the next attempt, or ends the call when there will be none. */
-  async #again(floorMs: number | null, cause: RetryCause): Promise<OperationResult | undefined> {
+  /**
+   * Sets the time of the next attempt, or ends the call when there will be none. `progress`: the service works on it,
+   * so looking again is no retry and costs nothing of the budget.
+   */
+  async #again(floorMs: number | null, cause: RetryCause | 'progress'): Promise<OperationResult | undefined> {
     const { backoff, clock, random } = this.#settings
     const now = clock.now()
     const notBeforeAt = floorMs === null || floorMs === 0 ? null : now + floorMs
+    if (cause === 'progress') {
+      this.#budget.refund(this.#paid)
+      this.#paid = undefined
+      // It says when to look again, so earlier failures no longer stretch the wait.
+      if (notBeforeAt !== null) this.#retries = 0
+    }
     this.#nextAt = now + backoffMs(this.#retries, floorMs, random, backoff)
     this.#record = { ...this.#record, notBeforeAt }
     if (this.#nextAt >= this.#deadlineAt) return this.#gaveUp('deadline')
-    if (!this.#budget.take(cause)) return this.#gaveUp('budget')
+    if (cause !== 'progress') {
+      if (!this.#budget.take(cause)) return this.#gaveUp('budget')
+      this.#paid = cause
+    }
     this.#retries += 1
-    this.#paid = cause
     if (notBeforeAt !== null) await this.#entry.save(this.#record)
     return undefined
   }

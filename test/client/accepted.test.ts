@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from 'vitest'
-import { createOperation, memoryStorage } from '../../src/client/index.ts'
+import { createOperation, memoryStorage, type RetryBudget, retryBudget } from '../../src/client/index.ts'
 import { answer, jumpingClock, problem, repeatable, reset, type Scripted, type Step, scripted } from './scripted.ts'
 
 const open: Scripted[] = []
@@ -7,14 +7,14 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.close()))
 })
 
-async function scene(steps: readonly Step[], deadlineMs?: number) {
+async function scene(steps: readonly Step[], deadlineMs?: number, budget: RetryBudget = retryBudget()) {
   const clock = jumpingClock()
   const server = await scripted(steps, clock)
   open.push(server)
   const storage = memoryStorage()
   const attemptHeaders = () => ({ authorization: 'Bearer t' })
   const options = { url: `${server.url}/orders`, body: 'x', storage, attemptHeaders, deadlineMs }
-  return { server, storage, send: createOperation({ ...options, ...repeatable(clock) }) }
+  return { server, storage, send: createOperation({ ...options, ...repeatable(clock), budget }) }
 }
 
 const ref = 'r-1'
@@ -107,6 +107,17 @@ test('still running at the deadline: pending, and a later call goes on', async (
   expect(await send()).toMatchObject({ state: 'gaveUp', reason: 'deadline', attempts: 1 })
   expect(await storage.entries()).toHaveLength(1)
   expect(server.arrived.length).toBeLessThan(8)
+})
+
+test('looking again while the service works costs nothing of the retry budget', async () => {
+  const running = Array.from({ length: 40 }, () => state('in-progress', {}, { 'retry-after': '1' }))
+  const done = state('completed', { result: {} })
+  const { send } = await scene([accepted(), ...running, done], 100_000, retryBudget({ tokens: 0 }))
+  expect((await send()).state).toBe('completed')
+
+  const busy = Array.from({ length: 40 }, () => problem(409, { code: 'OPERATION_IN_PROGRESS' }, { 'retry-after': '1' }))
+  const { send: waiting } = await scene([...busy, answer(201)], 100_000, retryBudget({ tokens: 0 }))
+  expect((await waiting()).state).toBe('completed')
 })
 
 test('fresh credentials are needed there too', async () => {
