@@ -2,18 +2,23 @@ import { readFile } from 'node:fs/promises'
 import type { TestProject } from 'vitest/node'
 import { startPostgres } from '../src/testing/services/postgres.ts'
 import { obtainRabbit } from '../src/testing/services/rabbitmq.ts'
+import { miss15 } from './services/postgres-15.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
     /** Connection string of the private PostgreSQL of this run. */
     postgresUrl: string
+    /** Folder with the binaries of that server; undefined = those from npm. */
+    postgresBinaries?: string
     /** AMQP URL of this run's RabbitMQ; null when none could be had, then tests that need one are skipped loudly. */
     amqpUrl: string | null
   }
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const [postgres, rabbit] = await Promise.all([startPostgres(), rabbitWhenNeeded(project)])
+  const binaries = project.config.provide.postgresBinaries
+  miss15()
+  const [postgres, rabbit] = await Promise.all([startPostgres({ binaries }), rabbitWhenNeeded(project)])
   project.provide('postgresUrl', postgres.url)
   project.provide('amqpUrl', rabbit?.url ?? null)
   return async () => {
@@ -25,7 +30,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
 async function rabbitWhenNeeded(project: TestProject): Promise<{ url: string; stop(): Promise<void> } | undefined> {
   const { vitest } = project
   const filters = 'filenamePattern' in vitest && Array.isArray(vitest.filenamePattern) ? vitest.filenamePattern : []
-  const selected = await vitest.globTestSpecifications(filters.map(String))
+  const all = await vitest.globTestSpecifications(filters.map(String))
+  const selected = all.filter((specification) => specification.project.name === project.name)
   const texts = await Promise.all(selected.map((specification) => readFile(specification.moduleId, 'utf8')))
   if (!texts.some((text) => /amqp|rabbit/i.test(text))) return undefined
   const rabbit = await obtainRabbit({ install: true })

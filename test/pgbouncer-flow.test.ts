@@ -91,8 +91,8 @@ describe.skipIf(pgbouncerMissing !== undefined)('behind PgBouncer in transaction
           ),
         ),
       )
-      await eventually('every answer is published', () => answers.length === MESSAGES)
-      await eventually('every message is acknowledged', () => orders.length === 0)
+      await eventually('every answer is published', () => answers.length === MESSAGES, 60_000)
+      await eventually('every message is acknowledged', () => orders.length === 0, 60_000)
       await consumer.drain()
       await Promise.all([consumer.stop(), relay.stop()])
       const { rows } = await guard.admin.query(
@@ -105,6 +105,6 @@ describe.skipIf(pgbouncerMissing !== undefined)('behind PgBouncer in transaction
       expect(failed.size).toBe(MESSAGES / 3)
       expect(events.filter((event) => event.kind === 'quarantined')).toEqual([])
     },
-    60_000,
+    150_000,
   )
 })

