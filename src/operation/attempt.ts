@@ -62,6 +62,8 @@ export async function runAttempt<Tx, W>(
     idleTimeoutMs: options.timeoutMs,
   })
   const outbox = new OutboxBuffer(engine.outboxLimits)
+  // Finishing has ended the transaction, whatever came of it.
+  let finished = false
   try {
     if (options.eager) {
       const verdict = await opened.decide()
@@ -74,12 +76,14 @@ export async function runAttempt<Tx, W>(
       return decided === undefined ? await storeRejection(engine, attempt, opened, ending, options) : { kind: decided }
     }
     // A refusal that the work has not met is met here; `whyFailed` names it.
-    return await finish(engine, opened, recordOf(engine, attempt, ending, options), outbox)
+    const result = await finish(engine, opened, recordOf(engine, attempt, ending, options), outbox)
+    finished = true
+    return result
   } catch (error) {
     return await whyFailed(engine, opened, error)
   } finally {
     outbox.end()
-    await opened.rollback()
+    if (!finished) await opened.rollback()
   }
 }
 

@@ -13,7 +13,7 @@ import { OnceError } from '../shared/errors.ts'
 import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import type { Attempt, CommitVerdict } from '../store/operation.ts'
 import type { Engine } from './engine.ts'
-import { newAttempt, newRecord, type Operation, type Outcome, outcomeOf, reused } from './operation.ts'
+import { newAttempt, newRecord, type Operation, type Outcome, outcomeOf, ownOutcome, reused } from './operation.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
 
 /** A claim that this transaction holds until it ends. Opaque; hand it to `succeed` and `verifyCommit`. */
@@ -78,7 +78,7 @@ export function inTransaction<Tx>(engine: Engine<Tx>, tx: Tx): InTransaction {
         return answer.verdict === 'otherPayload' ? { kind: 'mismatch' } : { kind: 'busy', retryAfterMs: RETRY_AFTER_MS }
       }
       try {
-        return { kind: 'replay', outcome: outcomeOf(record, attempt.fingerprint, engine.secrets, true) }
+        return { kind: 'replay', outcome: outcomeOf(record, attempt.fingerprint, engine.secrets) }
       } catch (error) {
         if (error instanceof OnceError && error.code === reused().code) return { kind: 'mismatch' }
         throw error
@@ -96,7 +96,7 @@ export function inTransaction<Tx>(engine: Engine<Tx>, tx: Tx): InTransaction {
       await operations.assertTransaction(tx)
       switch (await operations.succeedIn(tx, record, claim.transactionId)) {
         case 'stored':
-          return outcomeOf<T, never>(record, claim.attempt.fingerprint, secrets, false)
+          return ownOutcome<T, never>(record)
         case 'lost':
           throw new OnceError('OPERATION_IN_PROGRESS', 'another attempt stored its outcome; roll back and call again')
         case 'fenced':

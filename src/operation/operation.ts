@@ -115,22 +115,29 @@ export function outcomeOf<T, R>(
   record: OperationRecord,
   asked: Fingerprint,
   secrets: FingerprintSecrets | undefined,
-  replayed: boolean,
 ): Outcome<T, R> {
   switch (matchesStored(asked, record.fingerprint, secrets)) {
     case 'other':
       throw reused()
     case 'unreadable':
       throw new OnceError('RESULT_UNAVAILABLE', 'the record was made with a fingerprint secret that is not in the ring')
-    case 'same': {
-      const decoded = decodeOutcome(record)
-      return (
-        record.state === 'succeeded'
-          ? { state: 'succeeded', value: decoded, replayed }
-          : { state: 'rejected', rejection: decoded, replayed }
-      ) as Outcome<T, R>
-    }
+    case 'same':
+      return decodedOutcome(record, true)
   }
+}
+
+/** The outcome of a record that this caller has just written: nothing has to be compared. */
+export function ownOutcome<T, R>(record: OperationRecord): Outcome<T, R> {
+  return decodedOutcome(record, false)
+}
+
+function decodedOutcome<T, R>(record: OperationRecord, replayed: boolean): Outcome<T, R> {
+  const decoded = decodeOutcome(record)
+  return (
+    record.state === 'succeeded'
+      ? { state: 'succeeded', value: decoded, replayed }
+      : { state: 'rejected', rejection: decoded, replayed }
+  ) as Outcome<T, R>
 }
 
 /** Same scope and key, other payload. */

@@ -13,7 +13,7 @@ import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
 import type { UserStatement } from '../store/operation.ts'
 import { type Engine, refuseNesting } from './engine.ts'
-import { newAttempt, newRecord, type Operation, type Outcome, outcomeOf } from './operation.ts'
+import { newAttempt, newRecord, type Operation, type Outcome, outcomeOf, ownOutcome } from './operation.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
 
 export interface StatementOptions {
@@ -44,24 +44,26 @@ export async function runStatement<Tx, Row>(
     default: RETENTION_DEFAULT_MS,
   })
   const { operations } = engine.store
-  const tokens = new Set<string>()
+  const tokens: string[] = []
   let unresolved = false
   const failed = (error: unknown): never => {
     throw unresolved ? commitUnresolved(error) : error
   }
   for (let tries = 1; tries <= attemptsMax; tries++) {
     const attempt = tries === 1 ? first : { ...first, token: randomUUID() }
-    tokens.add(attempt.token)
+    tokens.push(attempt.token)
     const record = newRecord(attempt, 'succeeded', null, { secrets, retentionMs, bytesMax })
     const result = await operations.statement(record, statement, bytesMax).catch(failed)
     if (result.kind === 'stored') {
-      return outcomeOf<Row[], never>({ ...record, outcome: result.outcome }, first.fingerprint, secrets, false)
+      return ownOutcome<Row[], never>({ ...record, outcome: result.outcome })
     }
     unresolved ||= result.kind === 'unresolved'
     // A lost answer needs no lock: the next try meets the record at the constraint, or is the one that is stored.
     const found = await operations.lookup(first.id).catch((error: unknown) => (unresolved ? undefined : failed(error)))
     if (found !== undefined) {
-      return outcomeOf<Row[], never>(found, first.fingerprint, secrets, !tokens.has(found.token))
+      return tokens.includes(found.token)
+        ? ownOutcome<Row[], never>(found)
+        : outcomeOf<Row[], never>(found, first.fingerprint, secrets)
     }
     if (result.kind === 'failed') failed(result.error)
     await pause(backoffMs(tries, RETRY))

@@ -15,7 +15,7 @@ import { backoffMs, bounded, pause } from '../shared/waiting.ts'
 import type { Attempt, Isolation, OperationRecord } from '../store/operation.ts'
 import { type AttemptOptions, type AttemptResult, runAttempt, type WorkContext } from './attempt.ts'
 import { type Engine, refuseNesting } from './engine.ts'
-import { newAttempt, type Operation, type Outcome, outcomeOf, reused } from './operation.ts'
+import { newAttempt, type Operation, type Outcome, outcomeOf, ownOutcome, reused } from './operation.ts'
 import type { Rejected } from './rejected.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
 
@@ -69,14 +69,14 @@ export async function runTransaction<Tx, W>(
   engine: Engine<Tx>,
   operation: Operation,
   work: (context: WorkContext<Tx>) => W,
-  options: TransactionOptions = {},
+  options?: TransactionOptions,
 ): Promise<OutcomeOfWork<W>> {
   const first = newAttempt(operation)
   if (typeof work !== 'function') throw new TypeError('once.transaction takes a work function')
-  const settings = readOptions(options)
+  const settings = options === undefined ? DEFAULTS : readOptions(options)
   refuseNesting()
-  const record = await settle(engine, first, work, settings)
-  return outcomeOf(record.record, first.fingerprint, engine.secrets, record.replayed) as OutcomeOfWork<W>
+  const { record, replayed } = await settle(engine, first, work, settings)
+  return (replayed ? outcomeOf(record, first.fingerprint, engine.secrets) : ownOutcome(record)) as OutcomeOfWork<W>
 }
 
 /** The record of an operation, and whether it was there before this call. */
@@ -101,7 +101,7 @@ class Transaction<Tx, W> {
   readonly #work: (context: WorkContext<Tx>) => W
   readonly #settings: TransactionSettings
   /** Tokens of this call's attempts: a record with one of them is this call's own work. */
-  readonly #tokens: Set<string> = new Set()
+  readonly #tokens: string[] = []
   /** A COMMIT of this call may have taken place, and nothing has decided it yet. */
   #undecidedCommit = false
   #tries = 0
@@ -159,19 +159,20 @@ class Transaction<Tx, W> {
 
   async #untilFound(): Promise<Found> {
     for (let turn = 0; turn - this.#polls < TURNS_MAX; turn++) {
-      const attempt = this.#tokens.size === 0 ? this.#first : { ...this.#first, token: randomUUID() }
-      this.#tokens.add(attempt.token)
-      const result = await runAttempt(this.#engine, attempt, this.#work, {
-        ...this.#settings,
-        // After a conflict the gate clears an expired row; after a wait no user code runs before the verdict.
-        gated: this.#settings.gated || turn > 0,
-        eager: this.#settings.eager || this.#polls > 0,
-      })
+      const attempt = this.#tokens.length === 0 ? this.#first : { ...this.#first, token: randomUUID() }
+      this.#tokens.push(attempt.token)
+      const settings = turn === 0 ? this.#settings : this.#nextTurn()
+      const result = await runAttempt(this.#engine, attempt, this.#work, settings)
       if (result.kind === 'stored') return { record: result.record, replayed: false }
       const found = await this.#decide(attempt, result)
       if (found !== undefined) return found
     }
     throw inProgress()
+  }
+
+  /** After a conflict the gate clears an expired row; after a wait no user code runs before the verdict. */
+  #nextTurn(): TransactionSettings {
+    return { ...this.#settings, gated: true, eager: this.#settings.eager || this.#polls > 0 }
   }
 
   /** What one try came to; undefined = try again. */
@@ -198,7 +199,7 @@ class Transaction<Tx, W> {
 
   async #lookup(): Promise<Found | undefined> {
     const record = await this.#engine.store.operations.lookup(this.#first.id)
-    return record === undefined ? undefined : { record, replayed: !this.#tokens.has(record.token) }
+    return record === undefined ? undefined : { record, replayed: !this.#tokens.includes(record.token) }
   }
 
   async #waitInProcess(running: Promise<OperationRecord | undefined>): Promise<OperationRecord | undefined> {
@@ -315,6 +316,8 @@ function readOptions(options: TransactionOptions): TransactionSettings {
     signal: signalOption('signal', options.signal),
   }
 }
+
+const DEFAULTS: TransactionSettings = readOptions({})
 
 function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise

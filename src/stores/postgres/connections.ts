@@ -50,7 +50,6 @@ export class Connections<C extends PgClient> {
     try {
       if (broken !== undefined) cutSocket(client)
       client.release(broken)
-      stopListening(client)
     } finally {
       this.#leave()
     }
@@ -62,32 +61,37 @@ export class Connections<C extends PgClient> {
    *
    * @param transactional - `work` opens a transaction: any error destroys the client.
    */
-  async use<T>(boundMs: number, work: (client: C) => Promise<T>, transactional = false): Promise<T> {
-    const client = await this.acquire()
-    let given = false
-    const give = (broken?: Error) => {
-      if (given) return
-      given = true
-      clearTimeout(timer)
-      this.release(client, broken)
-    }
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        const error = new Error(`no answer within ${boundMs} ms`)
-        give(error)
-        reject(error)
-      }, boundMs)
-    })
-    try {
-      const result = await Promise.race([work(client), late])
-      give()
-      return result
-    } catch (error) {
-      const uncertain = transactional || classify(error) === 'connection'
-      give(uncertain ? new Error('the statement failed', { cause: error }) : undefined)
-      throw error
-    }
+  use<T>(boundMs: number, work: (client: C) => Promise<T>, transactional = false): Promise<T> {
+    return this.acquire().then(
+      (client) =>
+        new Promise((resolve, reject) => {
+          let given = false
+          const give = (broken?: Error) => {
+            if (given) return
+            given = true
+            clearTimeout(timer)
+            this.release(client, broken)
+          }
+          const fail = (error: unknown) => {
+            const uncertain = transactional || classify(error) === 'connection'
+            give(uncertain ? new Error('the statement failed', { cause: error }) : undefined)
+            reject(error)
+          }
+          const timer = setTimeout(() => {
+            const error = new Error(`no answer within ${boundMs} ms`)
+            give(error)
+            reject(error)
+          }, boundMs)
+          try {
+            work(client).then((result) => {
+              give()
+              resolve(result)
+            }, fail)
+          } catch (error) {
+            fail(error)
+          }
+        }),
+    )
   }
 
   /** The place is taken; it is left again when the pool gives no client. */
@@ -181,19 +185,18 @@ function memberOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (Reflect.get(value, name) as unknown) : undefined
 }
 
+const listening = new WeakSet<object>()
+
 /**
  * A client that loses its connection between two of our statements emits `error`, which would end the process when
- * nobody listens. The statement that meets the loss reports it; the event needs no second report. Before and after,
- * the pool listens.
+ * nobody listens. The statement that meets the loss reports it; the event needs no second report. We listen from the
+ * first use of a client to its end: to come and go with each use costs more than the rest of taking a client.
  */
 function listenForErrors(client: object): void {
+  if (listening.has(client)) return
+  listening.add(client)
   const on = memberOf(client, 'on')
   if (typeof on === 'function') Reflect.apply(on, client, ['error', ignore])
-}
-
-function stopListening(client: object): void {
-  const off = memberOf(client, 'off')
-  if (typeof off === 'function') Reflect.apply(off, client, ['error', ignore])
 }
 
 function ignore(): void {}

@@ -21,6 +21,7 @@ import type {
   WorkFailure,
 } from '../../store/operation.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
+import { batchPort, sendBatch } from './batch.ts'
 import { classify, sqlState, toOnceError, violatedConstraint } from './classify.ts'
 import type { Connections } from './connections.ts'
 import { GatedTransaction } from './gated-transaction.ts'
@@ -97,30 +98,50 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     outcomeBytesMax: number,
   ): Promise<StatementResult> {
     try {
-      return await this.#connections.use(this.#settings.answerTimeoutMs, async (client) => {
-        try {
-          const single = this.#sql.single(record, user, outcomeBytesMax)
-          const { rows } = await client.query(this.#settings.prepare ? single : withoutName(single))
-          return { kind: 'stored', outcome: String(rows[0]?.['outcome']) }
-        } catch (error) {
-          if (!isOurConflict(error, this.#settings)) throw error
-          await client.query(this.#sql.removeExpired(record.id))
-          return { kind: 'lost' }
-        }
-      })
+      const { rows } = await this.#once(this.#sql.single(record, user, outcomeBytesMax))
+      return { kind: 'stored', outcome: String(rows[0]?.['outcome']) }
     } catch (error) {
-      const kind = classify(error)
-      if (error instanceof OnceError) throw error
-      if (kind === 'connection') return { kind: 'unresolved' }
-      if (kind === 'retry') return { kind: 'retry' }
-      if (kind === 'statement') {
-        this.#settings.prepare = false
-        return { kind: 'retry' }
-      }
-      // A table that is missing may be one of the application's own.
-      const own = kind === 'schema' && !String(error).includes(this.#settings.schema.replaceAll('"', ''))
-      return { kind: 'failed', error: own ? error : toOnceError(error, 'running the statement') }
+      return isOurConflict(error, this.#settings) ? await this.#lost(record.id) : this.#statementFailed(error)
     }
+  }
+
+  /** Somebody's record is there; an expired one makes room. */
+  async #lost(id: string): Promise<StatementResult> {
+    try {
+      await this.#once(this.#sql.removeExpired(id))
+      return { kind: 'lost' }
+    } catch (error) {
+      return this.#statementFailed(error)
+    }
+  }
+
+  #statementFailed(error: unknown): StatementResult {
+    if (error instanceof OnceError) throw error
+    const kind = classify(error)
+    if (kind === 'connection') return { kind: 'unresolved' }
+    if (kind === 'retry') return { kind: 'retry' }
+    if (kind === 'statement') {
+      this.#settings.prepare = false
+      return { kind: 'retry' }
+    }
+    // A table that is missing may be one of the application's own.
+    const own = kind === 'schema' && !String(error).includes(this.#settings.schema.replaceAll('"', ''))
+    return { kind: 'failed', error: own ? error : toOnceError(error, 'running the statement') }
+  }
+
+  /** One statement on a client of its own: as a batch where its values allow, which asks the server for less. */
+  #once(statement: PgStatement): Promise<PgResult> {
+    const { answerTimeoutMs, prepare } = this.#settings
+    return this.#connections.use(answerTimeoutMs, (client) => {
+      const port = (statement.values ?? []).every(isPlainValue) ? batchPort(client) : null
+      if (port === null) return client.query(prepare ? statement : withoutName(statement))
+      return new Promise((resolve, reject) => {
+        sendBatch(client, port, [statement], prepare, (error, [result]) => {
+          if (error === null && result !== undefined) resolve(result)
+          else reject(error ?? new Error('the statement gave no answer'))
+        })
+      })
+    })
   }
 
   assertTransaction(tx: C): Promise<void> {
@@ -345,6 +366,13 @@ function inherited(cause: unknown): OnceError {
 
 function transactionIdOf(gate: PgResult): string {
   return String(gate.rows[0]?.['xid'])
+}
+
+/** A value that is sent the same by the driver and by a batch. */
+function isPlainValue(value: unknown): boolean {
+  return (
+    value === null || value instanceof Uint8Array || ['string', 'number', 'boolean', 'undefined'].includes(typeof value)
+  )
 }
 
 export function withoutName(statement: PgStatement): PgStatement {

@@ -19,6 +19,16 @@ const SINGLES_MAX = 100
 const RECORD_COLUMNS =
   'id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, outcome_version, outcome, expires_at'
 
+const SINGLE_COLUMNS = ['outcome']
+
+/** A statement is written member by member: copying the constant part costs more than the rest of it. */
+function valued(
+  { name, text, columns }: { readonly name: string; readonly text: string; readonly columns?: readonly string[] },
+  values: unknown[],
+): PgStatement {
+  return columns === undefined ? { name, text, values } : { name, text, values, columns }
+}
+
 /** The SQL of one schema; `schema` is the quoted identifier. */
 export function operationStatements(schema: string): OperationStatements {
   const prefix = statementName(schema, '')
@@ -29,7 +39,7 @@ export function operationStatements(schema: string): OperationStatements {
   /** Most records have no response; theirs are not burdened with it. */
   const insertWithResponse = insert.replace(/\)$/, ', response, response_expires_at)')
   const recordWithResponse = `${record}, $11::bytea, pg_catalog.clock_timestamp() + $12::bigint * interval '1 millisecond'`
-  const fingerprintOf = (r: Omit<NewRecord, 'outcome'>): unknown[] => [
+  const valuesOf = (r: Omit<NewRecord, 'outcome'>, ...more: readonly unknown[]): unknown[] => [
     r.id,
     r.token,
     r.state,
@@ -38,24 +48,30 @@ export function operationStatements(schema: string): OperationStatements {
     r.fingerprint.value,
     r.scope,
     r.outcomeVersion,
+    ...more,
   ]
-  const singles = new Map<string, { readonly name: string; readonly text: string }>()
+  /** By the user's text, whose string is usually the same one each time. */
+  const singles = new Map<string, { readonly ownValues: number; readonly name: string; readonly text: string }>()
   /** Text and name are made once for each statement of the user; one that is built anew each time is not prepared. */
   const singleOf = (user: string, ownValues: number): { name?: string; text: string } => {
-    const key = `${ownValues} ${user}`
-    const known = singles.get(key)
-    if (known !== undefined) return known
+    const known = singles.get(user)
+    if (known !== undefined && known.ownValues === ownValues) return known
     const shifted = record
       .replace('$10::bigint', '$9::bigint')
-      .replace('$9::text', `(select ${schema}.fit(coalesce(pg_catalog.json_agg(w), '[]')::text, $10::int) from w)`)
+      .replace(
+        '$9::text',
+        `(select case when pg_catalog.octet_length(t) > $10::int then ${schema}.fit(t, $10::int) else t end ` +
+          `from (select coalesce(pg_catalog.json_agg(w), '[]')::text as t from w) as outcome)`,
+      )
       .replace(/\$(\d+)/g, (_, position: string) => `$${Number(position) + ownValues}`)
     // sql-built: the user's own statement text, and ours with its positions moved behind the user's.
     const text =
       `/* effectively-once:operation.single */ with w as (${user}\n) ` +
       `${insert} values (${shifted}) returning outcome`
     if (singles.size >= SINGLES_MAX) return { text }
-    const made = { name: statementName(schema, `single_${hash('sha256', key, 'hex').slice(0, 16)}`), text }
-    singles.set(key, made)
+    const digest = hash('sha256', `${ownValues} ${user}`, 'hex').slice(0, 16)
+    const made = { ownValues, name: statementName(schema, `single_${digest}`), text }
+    singles.set(user, made)
     return made
   }
   // Text and name are made once: the driver and the batch look statements up by them, which is cheap for the same string.
@@ -101,31 +117,21 @@ export function operationStatements(schema: string): OperationStatements {
   return {
     gate: (attempt, idleTimeoutMs) => {
       const locks = locksOf(attempt)
-      return { ...gate, values: [attempt.id, locks.payload, locks.key, String(idleTimeoutMs)] }
+      return valued(gate, [attempt.id, locks.payload, locks.key, String(idleTimeoutMs)])
     },
-    open: (idleTimeoutMs) => ({ ...open, values: [String(idleTimeoutMs)] }),
+    open: (idleTimeoutMs) => valued(open, [String(idleTimeoutMs)]),
     record: (r) =>
       r.response === undefined
-        ? { ...plainRecord, values: [...fingerprintOf(r), r.outcome, r.retentionMs] }
-        : {
-            ...recordAndResponse,
-            values: [...fingerprintOf(r), r.outcome, r.retentionMs, r.response, r.responseRetentionMs ?? 0],
-          },
+        ? valued(plainRecord, valuesOf(r, r.outcome, r.retentionMs))
+        : valued(recordAndResponse, valuesOf(r, r.outcome, r.retentionMs, r.response, r.responseRetentionMs ?? 0)),
     recordIf: (r, transactionId) =>
       r.response === undefined
-        ? { ...conditionalRecord, values: [...fingerprintOf(r), r.outcome, r.retentionMs, transactionId] }
-        : {
-            ...conditionalRecordAndResponse,
-            values: [
-              ...fingerprintOf(r),
-              r.outcome,
-              r.retentionMs,
-              r.response,
-              r.responseRetentionMs ?? 0,
-              transactionId,
-            ],
-          },
-    lookup: (ids) => ({ ...lookup, values: [ids] }),
+        ? valued(conditionalRecord, valuesOf(r, r.outcome, r.retentionMs, transactionId))
+        : valued(
+            conditionalRecordAndResponse,
+            valuesOf(r, r.outcome, r.retentionMs, r.response, r.responseRetentionMs ?? 0, transactionId),
+          ),
+    lookup: (ids) => valued(lookup, [ids]),
     running: (id) => {
       const { classId, objectId } = keyLockParts(id)
       return {
@@ -167,10 +173,11 @@ export function operationStatements(schema: string): OperationStatements {
     }),
     single: (r, user, bytesMax) => {
       const own = user.values ?? []
-      return {
-        ...singleOf(user.text, own.length),
-        values: [...own, ...fingerprintOf(r), r.retentionMs, bytesMax],
-      }
+      const { name, text } = singleOf(user.text, own.length)
+      const values = [...own, ...valuesOf(r, r.retentionMs, bytesMax)]
+      return name === undefined
+        ? { text, values, columns: SINGLE_COLUMNS }
+        : { name, text, values, columns: SINGLE_COLUMNS }
     },
   }
 }
