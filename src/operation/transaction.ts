@@ -76,7 +76,7 @@ export async function runTransaction<Tx, W>(
   const settings = options === undefined ? DEFAULTS : readOptions(options)
   refuseNesting()
   const { record, replayed } = await settle(engine, first, work, settings)
-  return (replayed ? outcomeOf(record, first.fingerprint, engine.secrets) : ownOutcome(record)) as OutcomeOfWork<W>
+  return replayed ? outcomeOf(record, first.fingerprint, engine.secrets) : ownOutcome(record)
 }
 
 /** The record of an operation, and whether it was there before this call. */

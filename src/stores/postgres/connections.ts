@@ -72,7 +72,7 @@ export class Connections<C extends PgClient> {
             clearTimeout(timer)
             this.release(client, broken)
           }
-          const fail = (error: unknown) => {
+          const fail = (error: Error) => {
             const uncertain = transactional || classify(error) === 'connection'
             give(uncertain ? new Error('the statement failed', { cause: error }) : undefined)
             reject(error)
@@ -88,7 +88,7 @@ export class Connections<C extends PgClient> {
               resolve(result)
             }, fail)
           } catch (error) {
-            fail(error)
+            fail(error as Error)
           }
         }),
     )

@@ -245,7 +245,7 @@ export class GatedTransaction<C extends PgClient> {
       this.#decided = () => {
         clearTimeout(timer)
         if (this.#passed !== undefined) resolve(this.#passed)
-        else reject(this.#refusedBy)
+        else reject(this.#refusedBy ?? new Error('the gate gave no answer'))
       }
       if (this.#passed !== undefined || this.#refusedBy !== undefined) this.#decided()
     })
