@@ -192,6 +192,8 @@ async function sendInTurn(record: OperationRecord, call: InTurn): Promise<Operat
   const turn = await stored(() => obtainTurn(key, { storage, clock, patience, deadlineAt, stepMs, signal }))
   try {
     const found = await pendingAs(record, storage)
+    // Also what another sender wrote: when it was first sent counts, whoever did.
+    if (found !== undefined) note(found)
     const current = found ?? record
     const entry = entryIn(storage, key, found !== undefined && found.attempts > 0, note)
     if (found === undefined && patience === 'try') return notSent('gone', record)

@@ -88,6 +88,21 @@ test.each(kinds)('%s: a second sender that gets its turn in time sends the same 
   expect(await storage.entries()).toEqual([])
 })
 
+test('R39: what another sender has finished is not sent again after its lifetime, also by one that never sent it', async () => {
+  const storage = memoryStorage()
+  const { step, reached, release } = gate()
+  const { clock, server, create } = await scene(storage, [step, answer(201)])
+  const first = create()()
+  await reached
+  const second = create()
+  expect(await second({ deadlineMs: 100 })).toMatchObject({ state: 'gaveUp', reason: 'held' })
+  release()
+  expect((await first).state).toBe('completed')
+  clock.advance(25 * 60 * 60 * 1_000)
+  expect(await second()).toMatchObject({ state: 'unknown', reason: 'lifetime' })
+  expect(server.arrived).toHaveLength(1)
+})
+
 test('an abort ends the waiting for a turn', async () => {
   const storage = memoryStorage()
   const { step, reached, release } = gate()
