@@ -105,11 +105,13 @@ describe('once.transaction', () => {
     expect(await count('k6')).toBe(1)
   })
 
-  test('a work that swallows a failed statement is not recorded', async () => {
+  test('B110: a work that swallows a failed statement is not recorded, and nothing of it commits', async () => {
     await expect(
       once.transaction({ scope, key: 'k7', payload: null }, async ({ tx }) => {
         await insert(tx, 'k7')
         await tx.query('select 1 / 0').catch(() => {})
+        // What comes later must not commit by itself either.
+        await insert(tx, 'k7').catch(() => {})
         return 'done'
       }),
     ).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })

@@ -1,9 +1,12 @@
 /**
  * The relay on a real database, towards an in-process broker whose faults are chosen by the test.
  */
+import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { memoryBroker } from '../../src/brokers/memory/index.ts'
 import type { Message } from '../../src/outbox/message.ts'
+import { postgres } from '../../src/stores/postgres/index.ts'
+import { tcpProxy } from '../../src/testing/services/tcp-proxy.ts'
 import { ACT, type Bench, openBench, SCHEMA, sink, until } from './relay-bench.ts'
 
 let bench: Bench
@@ -383,6 +386,26 @@ describe('several relays, and relays that go', () => {
     } finally {
       vi.useRealTimers()
     }
+  })
+
+  test('SC8: a lane whose acquisition was answered to nobody is free again when that lease is over', async () => {
+    const { broker, bodies } = await sink()
+    const proxy = await tcpProxy({ target: { port: Number(new URL(bench.url).port) } })
+    const led = new pg.Pool({ connectionString: proxy.through(bench.url), max: 6 })
+    led.on('error', () => {})
+    const lost = proxy.swallow((packet) => packet.includes('acquire'))
+    const relay = await bench.relay({ broker, leaseMs: 1_500, publishTimeoutMs: 400 }, postgres(led).outbox)
+    await bench.commit({ topic: 'order.created.v1', payload: 1 })
+    await lost.met
+    lost.disarm()
+    const owned = `select count(*) from ${SCHEMA}.outbox_lane where owner is not null and lease_until > clock_timestamp()`
+    expect(bench.events.some((event) => event.kind === 'laneAcquired')).toBe(false)
+    await until('it arrives', () => bodies().length === 1)
+    expect(await bench.number(owned)).toBe(1)
+    await relay.drain(AbortSignal.timeout(10_000))
+    await relay.stop()
+    await led.end()
+    await proxy.close()
   })
 
   test('B63: without a relay, health tells the age of the oldest message and which lanes nobody serves', async () => {

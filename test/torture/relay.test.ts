@@ -110,10 +110,10 @@ async function early(recorder: Recorder): Promise<void> {
   }
 }
 
-test('I7, I8, I15, R25, R29, SC26, SC30, SC34: under kills, stops, rollbacks and late commits nothing is skipped or out of order', {
+test('I7, I8, I15, R25, R29, SC7, SC26, SC30, SC34: under kills, stops, rollbacks and late commits nothing is skipped or out of order', {
   timeout: WRITE_MS + 120_000,
 }, async () => {
-  console.log(`torture seed ${SEED}`)
+  console.log(`torture seed ${SEED}; TORTURE_SEED=${SEED} repeats it`)
   const recorder = await startRecorder()
   try {
     await makeKeys(KEYS)
@@ -147,7 +147,7 @@ test('I7, I8, I15, R25, R29, SC26, SC30, SC34: under kills, stops, rollbacks and
       `torture: ${committed} messages, ${at.length} disturbances, ${verdict.duplicates} duplicates, seed ${SEED}`,
     )
     expect(committed).toBeGreaterThan(500)
-    expect({ ...verdict, duplicates: 0 }, `seed ${SEED}`).toEqual({
+    expect({ ...verdict, duplicates: 0 }, `TORTURE_SEED=${SEED}`).toEqual({
       skipped: [],
       invented: [],
       outOfOrder: [],

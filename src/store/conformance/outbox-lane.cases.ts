@@ -103,7 +103,40 @@ export const outboxLaneCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R25, I5: an owner that was replaced changes nothing with any step, and is told so by each',
+    name: 'SC3: of many that want a lane whose lease has ended exactly one takes it; the old owner is told and changes nothing',
+    needs: 'clock',
+    run: (harness) =>
+      withOutbox(harness, async ({ outbox, opened, own, commit, pendingIds }) => {
+        const old = await own()
+        const [row] = await commit([rowOf('a')])
+        await opened.advance(LEASE_MS + 1)
+        const results = await Promise.all(Array.from({ length: 8 }, () => outbox.acquire(0, randomUUID(), LEASE_MS)))
+        const taken = results.flatMap((result) => (result.kind === 'acquired' ? [result.lease] : []))
+        assert.equal(taken.length, 1)
+        assert.ok((taken[0]?.fence ?? 0) > old.fence)
+        assert.equal((await outbox.renew(old, LEASE_MS, false)).kind, 'lost')
+        assert.equal(await outbox.settle(old, LEASE_MS, [row?.seq ?? 0], SETTLED), 'lost')
+        assert.equal(await outbox.release(old), 'lost')
+        assert.equal((await pendingIds()).length, 1)
+      }),
+  },
+  {
+    name: 'SC5: who does not own a lane cannot release it',
+    needs: 'clock',
+    run: (harness) =>
+      withOutbox(harness, async ({ outbox, opened, own }) => {
+        const before = await own()
+        await opened.advance(LEASE_MS + 1)
+        const owner = await own()
+        for (const other of [before, { ...owner, owner: randomUUID() }, { ...owner, fence: owner.fence - 1 }]) {
+          assert.equal(await outbox.release(other), 'lost')
+        }
+        assert.equal((await outbox.acquire(0, randomUUID(), LEASE_MS)).kind, 'held')
+        assert.equal((await outbox.renew(owner, LEASE_MS, false)).kind, 'done')
+      }),
+  },
+  {
+    name: 'SC7, R25, I5: an owner that was replaced changes nothing with any step, and is told so by each',
     needs: 'clock',
     run: (harness) =>
       withOutbox(harness, async (bench) => {
