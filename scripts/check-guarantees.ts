@@ -85,7 +85,11 @@ function textOf(node: ts.Node | undefined): string | undefined {
   return node.head.text + node.templateSpans.map(({ literal }) => `…${literal.text}`).join('')
 }
 
-const claims = [...filesBelow('src', '.cases.ts'), ...filesBelow('test', '.test.ts')].flatMap(claimsOf)
+const claims = [
+  ...filesBelow('src', '.cases.ts'),
+  ...filesBelow('test', '.cases.ts'),
+  ...filesBelow('test', '.test.ts'),
+].flatMap(claimsOf)
 const problems: string[] = []
 const promised = new Set<string>()
 

@@ -15,6 +15,7 @@ import { PostgresOperations, type PostgresSettings } from './operations.ts'
 import { PostgresOutbox } from './outbox.ts'
 import { checkSchema } from './schema.ts'
 
+export { type MadeOrExisting, type MadeOrExistingOptions, madeOrExisting, uniqueViolation } from './existing.ts'
 export type { ClientOf, PgClient, PgPool, PgResult, PgStatement } from './handle.ts'
 export type { PostgresMigrateOptions } from './migrate.ts'
 
