@@ -64,6 +64,38 @@ describe.each(POOLS)('%s pool', (name, config) => {
     await pool.end()
   })
 
+  test('B105, I1: statements sent beside the first one commit nothing by themselves when BEGIN fails', async () => {
+    const pool = new pg.Pool({ connectionString: guard.url, max: 1, ...config })
+    pool.on('error', () => {})
+    const begins = spoil(pool, 'begin deferrable', 1)
+    const once = createOnce({ store: postgres(pool) })
+    const ref = key('beside')
+    const run = once.transaction({ scope, key: ref, payload: null }, async ({ tx }) => {
+      await Promise.allSettled([
+        insertOrder(tx, ref),
+        insertOrder(tx, ref),
+        tx.query(`insert into orders (ref) values ('${ref}')`),
+      ])
+      await insertOrder(tx, ref)
+    })
+    await expect(run).rejects.toThrow()
+    expect(begins.left).toBe(0)
+    expect(await guard.count(ref)).toBe(0)
+    await pool.end()
+  })
+
+  test('a first statement may take longer than our own answers may, and so may what is sent beside it', async () => {
+    const once = guard.once({ max: 1, ...config }, { answerTimeoutMs: 100 })
+    const outcome = await once.transaction({ scope, key: key('slow'), payload: null }, async (work) => {
+      const { tx } = work
+      const slow = tx.query('select pg_sleep($1)::text as slept', [0.4])
+      const beside = tx.query('select $1::int as n', [2])
+      const time = work.now()
+      return [(await slow).rows.length, (await beside).rows[0].n, (await time) instanceof Date]
+    })
+    expect(outcome.value).toEqual([1, 2, true])
+  })
+
   test('B107: with a pool of one, ten operations at once all finish', async () => {
     const once = guard.once({ max: 1, ...config })
     const refs = Array.from({ length: 10 }, (_, n) => key(`one-${n}`))

@@ -20,6 +20,7 @@ import { OnceError } from '../../shared/errors.ts'
 import { type BatchEnd, type BatchPort, batchPort, sendBatch } from './batch.ts'
 import { classify } from './classify.ts'
 import type { Connections } from './connections.ts'
+import { GateAnswer } from './gate-answer.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { inlined } from './inline.ts'
 import { isSubmittable, sendLed } from './led-query.ts'
@@ -79,13 +80,12 @@ export class GatedTransaction<C extends PgClient> {
   #phase: Phase = 'unsent'
   /** The connection ended otherwise than by giving it back in order. */
   #lost = false
-  /** Whether BEGIN and the gate were sent. */
+  /** Whether BEGIN and the gate were sent, and whether the work's first statement shares their Sync. */
   #sent = false
-  #passed: PgResult | undefined
-  #refusedBy: Error | undefined
+  #led = false
+  readonly #answerOfGate: GateAnswer = new GateAnswer()
   /** Made when somebody waits for the gate's answer. */
   #gate: Promise<PgResult> | undefined
-  #decided: (() => void) | undefined
 
   constructor(client: C, connections: Connections<C>, opening: Opening, settings: GatedSettings) {
     this.#client = client
@@ -102,34 +102,41 @@ export class GatedTransaction<C extends PgClient> {
    * to come in time, or the connection is cut.
    */
   get gate(): Promise<PgResult> | undefined {
-    if (this.#sent && this.#gate === undefined) this.#gate = this.#gateAnswer()
+    if (this.#sent && this.#gate === undefined) {
+      const answer = this.#answerOfGate.wait()
+      this.#gate = this.#answerOfGate.undecided ? this.#inTime(answer) : answer
+      this.#gate.catch(() => {})
+    }
     return this.#gate
   }
 
   /** Answer of the gate once it is there and lets the work run. */
   get passed(): PgResult | undefined {
-    return this.#passed
+    return this.#answerOfGate.passed
   }
 
   /** Sends BEGIN and the gate unless that was done. */
   begin(): Promise<PgResult> {
-    if (!this.#sent) {
-      // Cut off before anything was sent: the client belongs to somebody else by now.
-      if (this.#phase === 'ended') {
-        return Promise.reject(new OnceError('NOT_A_TRANSACTION', 'tx was used after its transaction had ended'))
-      }
-      this.#sent = true
-      this.#phase = 'open'
-      this.#sendOpening()
-    }
+    // Cut off before anything was sent: the client belongs to somebody else by now.
+    if (!this.#sent && this.#phase === 'ended') return Promise.reject(endedBefore())
+    this.#begin(this.#pipelined)
     return this.gate as Promise<PgResult>
+  }
+
+  /** @param behind - Something may be sent behind it before it is answered. */
+  #begin(behind: boolean): void {
+    if (this.#sent) return
+    this.#sent = true
+    this.#phase = 'open'
+    this.#sendOpening(behind)
   }
 
   /** One of our own statements inside the transaction. */
   query(statement: PgStatement): Promise<PgResult> {
+    const send = () => this.#inTime(this.#client.query(this.#prepared(statement)))
+    if (this.#led) return this.#answerOfGate.wait().then(send)
     const gate = this.begin()
-    const send = () => this.#client.query(this.#prepared(statement))
-    return this.#inTime(this.#pipelined ? send() : gate.then(send))
+    return this.#pipelined ? send() : gate.then(send)
   }
 
   /**
@@ -172,7 +179,7 @@ export class GatedTransaction<C extends PgClient> {
   /** Whether the work has left the transaction as it was opened. A failed one is: it can only be rolled back. */
   async untouched(): Promise<boolean> {
     if (this.gate === undefined) return true
-    const opened = this.#passed ?? (await this.gate)
+    const opened = this.#answerOfGate.passed ?? (await this.gate)
     const text = 'select pg_catalog.pg_current_xact_id_if_assigned()::text as xid'
     const answer = await answered(this.query({ text }), this.#settings.answerTimeoutMs)
     return answer.kind !== 'done' || answer.value.rows[0]?.['xid'] === opened.rows[0]?.['xid']
@@ -227,51 +234,25 @@ export class GatedTransaction<C extends PgClient> {
     return [{ name: beginName(begin), text: begin }, gate]
   }
 
-  #decide(error: Error | null, results: readonly PgResult[]): void {
-    if (this.#passed !== undefined || this.#refusedBy !== undefined) return
-    const answer = results.at(-1)
-    if (error === null && answer !== undefined) this.#passed = answer
-    else this.#refusedBy = error ?? new Error('the gate gave no answer')
-    this.#decided?.()
-  }
-
-  #gateAnswer(): Promise<PgResult> {
-    const answer = new Promise<PgResult>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        const error = new Error(`no answer within ${this.#settings.answerTimeoutMs} ms`)
-        this.#decide(error, [])
-        this.abort(error)
-      }, this.#settings.answerTimeoutMs)
-      this.#decided = () => {
-        clearTimeout(timer)
-        if (this.#passed !== undefined) resolve(this.#passed)
-        else reject(this.#refusedBy ?? new Error('the gate gave no answer'))
-      }
-      if (this.#passed !== undefined || this.#refusedBy !== undefined) this.#decided()
-    })
-    answer.catch(() => {})
-    return answer
-  }
-
   /**
-   * A statement of the work may already be on its way behind the gate. BEGIN must not take the gate with it when it
-   * fails, because the gate is what then ends the session; so there it is a message of its own.
+   * With a statement of the work on its way behind the gate BEGIN must not take the gate with it when it fails, because
+   * the gate is what then ends the session; so there it is a message of its own.
    */
-  #sendOpening(): void {
-    if (!this.#pipelined) {
-      this.#send(this.#openingStatements(), (error, results) => this.#decide(error, results))
+  #sendOpening(behind: boolean): void {
+    if (!behind) {
+      this.#send(this.#openingStatements(), (error, results) => this.#answerOfGate.decide(error, results))
       return
     }
     let begun: Error | null = null
     this.#send([{ text: this.#opening.begin }], (error) => {
       begun = error
     })
-    this.#send([this.#opening.gate], (error, results) => this.#decide(begun ?? error, results))
+    this.#send([this.#opening.gate], (error, results) => this.#answerOfGate.decide(begun ?? error, results))
   }
 
   /** Why the gate refused; undefined when it did not, or was not asked. */
   async #refusal(): Promise<unknown> {
-    if (this.#passed !== undefined) return undefined
+    if (this.#answerOfGate.passed !== undefined) return undefined
     return await this.gate?.then(
       () => undefined,
       (error: unknown) => error,
@@ -313,20 +294,32 @@ export class GatedTransaction<C extends PgClient> {
   #first(args: readonly unknown[], send: () => unknown): unknown {
     if (this.#port !== null) {
       const { prepare } = this.#settings
-      const end: BatchEnd = (error, results) => this.#decide(error, results)
+      const end: BatchEnd = (error, results) => this.#answerOfGate.decide(error, results)
       // Before it is sent: what it is answered at once must find it.
       this.#sent = true
       this.#phase = 'open'
       const led = sendLed(this.#client, { port: this.#port, statements: this.#openingStatements(), prepare, end }, args)
+      this.#led = led !== undefined
       if (led !== undefined) return led.answer
       this.#sent = false
     }
-    if (this.#pipelined) return this.#behindGate(send)
-    const gate = this.begin()
-    // A driver without pipelining must not queue behind BEGIN; a submittable (cursor) has to be returned at once.
-    return isSubmittable(args[0]) ? send() : this.#afterGate(gate, args, send)
+    // A query object (a cursor) has to be returned at once.
+    if (this.#pipelined || isSubmittable(args[0])) return this.#behindGate(send)
+    return this.#afterGate(this.begin(), args, send)
   }
 
+  /**
+   * A further statement before the gate has answered. Behind a led statement nothing is sent yet: were BEGIN to fail, it
+   * would commit by itself.
+   */
+  #beforeDecision(args: readonly unknown[], send: () => unknown): unknown {
+    if (!this.#led)
+      return this.#pipelined || isSubmittable(args[0]) ? send() : this.#afterGate(this.begin(), args, send)
+    if (!isSubmittable(args[0])) return this.#afterGate(this.#answerOfGate.wait(), args, send)
+    throw new OnceError('NOT_A_TRANSACTION', "await the work's first statement before a query object is sent")
+  }
+
+  /** A driver without pipelining must not queue behind BEGIN. */
   #afterGate(gate: Promise<PgResult>, args: readonly unknown[], send: () => unknown): Promise<unknown> {
     return gate.then(send, (error: unknown) => refusedQuery(args, error))
   }
@@ -336,7 +329,7 @@ export class GatedTransaction<C extends PgClient> {
     const stream = this.#port?.stream
     stream?.cork()
     try {
-      void this.begin()
+      this.#begin(true)
       return send()
     } finally {
       stream?.uncork()
@@ -353,11 +346,10 @@ export class GatedTransaction<C extends PgClient> {
     const run: unknown = Reflect.get(this.#client, 'query')
     if (typeof run !== 'function') throw new TypeError('the pool gave a client without a query method')
     const query = (...args: unknown[]): unknown => {
-      if (this.#phase === 'ended' || this.#refusedBy !== undefined) return refusedQuery(args)
+      if (this.#phase === 'ended' || this.#answerOfGate.refusedBy !== undefined) return refusedQuery(args)
       const send = (): unknown => Reflect.apply(run, this.#client, args)
       if (!this.#sent) return this.#first(args, send)
-      if (this.#passed !== undefined || this.#pipelined || isSubmittable(args[0])) return send()
-      return this.#afterGate(this.begin(), args, send)
+      return this.#answerOfGate.passed === undefined ? this.#beforeDecision(args, send) : send()
     }
     const refused = (): never => {
       throw new OnceError('NOT_A_TRANSACTION', 'the connection behind tx is ours to release')
@@ -371,6 +363,10 @@ export class GatedTransaction<C extends PgClient> {
       },
     })
   }
+}
+
+function endedBefore(): OnceError {
+  return new OnceError('NOT_A_TRANSACTION', 'tx was used after its transaction had ended')
 }
 
 /** Answers a statement on a dead handle in the style it was asked: callback or promise. */

@@ -29,7 +29,7 @@ import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { LookupGroup } from './lookup.ts'
 import { outboxInsert, outboxInsertIf } from './outbox-insert.ts'
 import { OPERATION_CONSTRAINT, type OperationStatements, operationStatements } from './statements.ts'
-import { requireTransaction } from './transaction-check.ts'
+import { inYourTransaction, requireTransaction } from './transaction-check.ts'
 import { verifyCommit } from './verify-commit.ts'
 
 export interface PostgresSettings {
@@ -157,7 +157,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       if ((await tx.query(withoutName(insert))).rowCount === rows.length) return
       throw new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle ended before the messages were added')
     } catch (error) {
-      throw toOnceError(error, 'adding messages in your transaction')
+      throw inYourTransaction(error, 'adding messages')
     }
   }
 
@@ -167,7 +167,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       const [verdict, transactionId] = String(rows[0]?.['answer']).split(' ')
       return { verdict: verdict as Verdict, transactionId }
     } catch (error) {
-      throw toOnceError(error, 'claiming in your transaction')
+      throw inYourTransaction(error, 'claiming')
     }
   }
 
@@ -176,7 +176,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       const { rows } = await tx.query(withoutName(this.#sql.lookup([id])))
       return toRecords(rows)[0]
     } catch (error) {
-      throw toOnceError(error, 'looking up an operation in your transaction')
+      throw inYourTransaction(error, 'looking up an operation')
     }
   }
 
@@ -186,7 +186,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       return rowCount === 1 ? 'stored' : 'fenced'
     } catch (error) {
       if (isOurConflict(error, this.#settings)) return 'lost'
-      throw toOnceError(error, 'recording in your transaction')
+      throw inYourTransaction(error, 'recording')
     }
   }
 

@@ -19,23 +19,27 @@ export async function requireTransaction(tx: PgClient, schema: string): Promise<
   }
   const status = 'getTransactionStatus' in tx ? transactionStatus(tx) : undefined
   if (status === 'T') return
-  if (status === 'E') {
-    throw new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle has failed; roll it back first')
-  }
+  if (status === 'E') throw failed()
   try {
     await tx.query({ text: `lock table ${schema}.operation in row exclusive mode` })
   } catch (error) {
-    const state = sqlState(error)
-    if (state === '25P01') {
+    if (sqlState(error) === '25P01') {
       throw new OnceError('NOT_A_TRANSACTION', 'no transaction is open on the handle', { cause: error })
     }
-    if (state === '25P02') {
-      throw new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle has failed; roll it back first', {
-        cause: error,
-      })
-    }
-    throw toOnceError(error, 'checking the transaction')
+    throw inYourTransaction(error, 'checking')
   }
+}
+
+/**
+ * The error of a statement of ours in the caller's transaction. The driver learns that a transaction has failed a moment
+ * after its caller does, so the check above may have passed all the same.
+ */
+export function inYourTransaction(error: unknown, doing: string): unknown {
+  return sqlState(error) === '25P02' ? failed(error) : toOnceError(error, `${doing} in your transaction`)
+}
+
+function failed(cause?: unknown): OnceError {
+  return new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle has failed; roll it back first', { cause })
 }
 
 function transactionStatus(tx: { readonly getTransactionStatus: unknown }): unknown {
