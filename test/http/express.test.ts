@@ -143,7 +143,7 @@ describe.each([
           const end = Reflect.get(Object.getPrototypeOf(res) as object, 'end') as () => unknown
           res.end = ((chunk?: Uint8Array) => {
             if (!res.headersSent) res.setHeader('x-outer', 'seen')
-            return Reflect.apply(end as (...args: unknown[]) => unknown, res, [
+            return Reflect.apply(end, res, [
               chunk === undefined ? 'none' : Buffer.from(chunk).toString().toUpperCase(),
             ])
           }) as Response['end']
@@ -168,7 +168,7 @@ describe.each([
         res.writeHead = ((...args: unknown[]) => {
           heads += 1
           res.setHeader('etag', '"inner"')
-          return Reflect.apply(writeHead as (...all: unknown[]) => unknown, res, args) as Response
+          return Reflect.apply(writeHead, res, args) as Response
         }) as Response['writeHead']
         next()
       }
