@@ -17,6 +17,7 @@ export type { OpenStore, StoreHarness } from '../store/conformance/harness.ts'
 export { inboxCases } from '../store/conformance/inbox.cases.ts'
 export { inboxWaitingCases } from '../store/conformance/inbox-waiting.cases.ts'
 export { operationCases } from '../store/conformance/operation.cases.ts'
+export { outboxCases } from '../store/conformance/outbox.cases.ts'
 export type { Store } from '../store/store.ts'
 export { type MemoryStore, type MemoryTx, memory } from '../stores/memory/index.ts'
 export {

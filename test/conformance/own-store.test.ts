@@ -8,6 +8,7 @@ import {
   inboxCases,
   inboxWaitingCases,
   operationCases,
+  outboxCases,
   type StoreHarness,
 } from '../../src/testing/index.ts'
 import { memoryHarness } from './memory-harness.ts'
@@ -54,7 +55,7 @@ function fail(): never {
   throw new Error('the contract has another method')
 }
 
-const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases]
+const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases, ...outboxCases]
 
 test('SC60: a store of somebody else passes the published suites', async () => {
   expect(await failures(ALL, ownStore())).toEqual([])
@@ -85,6 +86,9 @@ describe('SC60: the published suites find fault with a store', () => {
       'inbox',
       () => ({ wait: async (rows: unknown[]) => rows.map(() => 'waiting') }),
     ],
+    ['that settles for whoever asks', 'outbox', () => ({ settle: async () => 'done' })],
+    ['that renews a lease that is over', 'outbox', () => ({ renew: async () => ({ kind: 'done' }) })],
+    ['that lets anybody release a lane', 'outbox', () => ({ release: async () => 'done' })],
   ])('%s', async (_what, part, replaced) => {
     expect(await failures(ALL, ownStore(part, replaced))).not.toEqual([])
   })
