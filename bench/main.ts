@@ -8,6 +8,7 @@ import { readFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { Argument, Command, InvalidArgumentError } from 'commander'
 import { guardSuite } from './guard.ts'
+import { httpSuite } from './http.ts'
 import { importSuite } from './import.ts'
 import { inboxSuite } from './inbox.ts'
 import { outboxSuite } from './outbox.ts'
@@ -20,6 +21,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   outbox: outboxSuite,
   relay: relaySuite,
   inbox: inboxSuite,
+  http: httpSuite,
   import: importSuite,
 }
 

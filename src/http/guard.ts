@@ -5,8 +5,8 @@
  * (what the handler's answer means), ./replay.ts (what a repeat gets).
  *
  * The handler starts only when the operation is claimed: a chain of middleware that has started cannot be taken back.
- * So a request looks the record up first (grouped with others of its moment), and the gate is asked before the handler
- * runs.
+ * So the gate is asked before the handler runs, and where replays are about, the record is looked up before that,
+ * grouped with others of its moment.
  *
  * @module
  */
@@ -20,7 +20,7 @@ import { newAttempt } from '../operation/operation.ts'
 import { settle } from '../operation/transaction.ts'
 import { runUnrecorded } from '../operation/unrecorded.ts'
 import { isOnceError, OnceError } from '../shared/errors.ts'
-import type { Attempt } from '../store/operation.ts'
+import type { Attempt, OperationRecord } from '../store/operation.ts'
 import type { Answer, Exchange, HandlerContext, RequestBody } from './exchange.ts'
 import { parseKey } from './key.ts'
 import { keyTimeMs } from './key-time.ts'
@@ -41,10 +41,15 @@ const RELEASE = new Error('released')
 /** Above this share of the key's lifetime the process clock is not trusted to say that a key is young enough. */
 const SUSPECT_SHARE = 0.5
 
+/** Requests that look first after a replay was met. */
+const LOOK_FIRST = 256
+
 export class Guard<Tx, Req> {
   readonly policy: Policy<Req>
   readonly #engine: Engine<Tx>
   readonly #where: string
+  /** For how many more requests the record is looked up before anything else. */
+  #lookFirst = 0
 
   /** @throws {TypeError} for options that are wrong, and for anything but what createOnce made. */
   constructor(where: string, once: Once<Tx>, options: RouteOptions<Req>) {
@@ -105,13 +110,14 @@ export class Guard<Tx, Req> {
   }
 
   async #keyed(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string): Promise<Answer> {
-    const record = await this.#engine.store.operations.lookup(attempt.id)
+    const record = await this.#lookedUp(attempt)
     if (record !== undefined)
       return instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, record))
     try {
       this.#refuseKnownBusy(attempt)
       refuseNesting()
       const found = await settle(this.#engine, attempt, this.#workOf(exchange, attempt, key), this.policy.transaction)
+      if (found.replayed) this.#lookFirst = LOOK_FIRST
       return found.replayed
         ? instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, found.record))
         : { kind: 'handler' }
@@ -122,6 +128,17 @@ export class Guard<Tx, Req> {
       }
       throw error
     }
+  }
+
+  /**
+   * The record, where looking first is worth it: replays come in groups, after a time-out of many callers. While there
+   * are none, the gate alone decides, and a first request is spared the look-up.
+   */
+  async #lookedUp({ id }: Attempt): Promise<OperationRecord | undefined> {
+    if (this.#lookFirst <= 0 && this.#engine.inFlight.get(id) === undefined) return undefined
+    const record = await this.#engine.store.operations.lookup(id)
+    this.#lookFirst = record === undefined ? this.#lookFirst - 1 : LOOK_FIRST
+    return record
   }
 
   /** An attempt of this process that works on the same request: no connection is needed to know that it is busy. */

@@ -143,9 +143,7 @@ describe.each([
           const end = Reflect.get(Object.getPrototypeOf(res) as object, 'end') as () => unknown
           res.end = ((chunk?: Uint8Array) => {
             if (!res.headersSent) res.setHeader('x-outer', 'seen')
-            return Reflect.apply(end, res, [
-              chunk === undefined ? 'none' : Buffer.from(chunk).toString().toUpperCase(),
-            ])
+            return Reflect.apply(end, res, [chunk === undefined ? 'none' : Buffer.from(chunk).toString().toUpperCase()])
           }) as Response['end']
           next()
         })

@@ -50,6 +50,7 @@ type HonoHandler = (context: HonoCtx, next: () => Promise<void>) => Promise<Resp
 export interface HonoApp {
   on(method: string, path: string, ...handlers: HonoHandler[]): HonoApp
   get(path: string, ...handlers: HonoHandler[]): HonoApp
+  post(path: string, ...handlers: HonoHandler[]): HonoApp
   use(path: string, ...handlers: HonoHandler[]): HonoApp
   onError(handler: (error: Error, context: HonoCtx) => Response): HonoApp
   readonly fetch: (request: Request) => Promise<Response>

@@ -29,7 +29,11 @@ export interface ExpressRequest extends IncomingMessage {
 }
 
 /** A middleware as `app.post(path, ...)` takes it. */
-export type ExpressMiddleware<Req> = (request: Req, response: ServerResponse, next: (error?: unknown) => void) => void
+export type ExpressMiddleware = (
+  request: ExpressRequest,
+  response: ServerResponse,
+  next: (error?: unknown) => void,
+) => void
 
 /**
  * Guards the handlers behind it: with a key they run once, in the transaction in which the claim and their answer are
@@ -51,11 +55,12 @@ export type ExpressMiddleware<Req> = (request: Req, response: ServerResponse, ne
 export function idempotency<Tx, Req extends ExpressRequest = ExpressRequest>(
   once: Once<Tx>,
   options: RouteOptions<Req>,
-): ExpressMiddleware<Req> {
+): ExpressMiddleware {
   const guard = new Guard<Tx, Req>('idempotency', once, options)
   return (request, response, next) => {
     const exchange = {
-      request,
+      // What the route's requests are is known where its options are written.
+      request: request as Req,
       raw: request,
       response,
       target: request.originalUrl ?? request.url ?? '/',
@@ -81,11 +86,11 @@ export function idempotency<Tx, Req extends ExpressRequest = ExpressRequest>(
 export function operationStatus<Tx, Req extends ExpressRequest = ExpressRequest>(
   once: Once<Tx>,
   options: StatusOptions<Req>,
-): ExpressMiddleware<Req> {
+): ExpressMiddleware {
   const status = new StatusResource<Tx, Req>('operationStatus', once, options)
   return (request, response, next) => {
     status
-      .answer(request, request.originalUrl ?? request.url ?? '/')
+      .answer(request as Req, request.originalUrl ?? request.url ?? '/')
       .then((answer) => sendWhole(response, answer), next)
   }
 }

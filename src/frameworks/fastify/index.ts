@@ -39,14 +39,14 @@ export interface FastifyReply {
 }
 
 /** Hooks of a route; spread them into its options. */
-export interface FastifyHooks<Req> {
+export interface FastifyHooks {
   readonly preParsing: (
-    request: Req,
+    request: FastifyRequest,
     reply: FastifyReply,
     payload: unknown,
     done: (error: Error | null, payload?: never) => void,
   ) => void
-  readonly preHandler: (request: Req, reply: FastifyReply, done: (error?: Error) => void) => void
+  readonly preHandler: (request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void) => void
 }
 
 /**
@@ -64,7 +64,7 @@ export interface FastifyHooks<Req> {
 export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
   once: Once<Tx>,
   options: RouteOptions<Req>,
-): FastifyHooks<Req> {
+): FastifyHooks {
   const guard = new Guard<Tx, Req>('idempotency', once, options)
   return {
     preParsing(request, reply, _payload, done) {
@@ -77,7 +77,8 @@ export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
     },
     preHandler(request, reply, done) {
       const exchange = {
-        request,
+        // What the route's requests are is known where its options are written.
+        request: request as Req,
         raw: request.raw,
         response: reply.raw,
         target: request.originalUrl ?? request.url,
@@ -105,10 +106,10 @@ export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
 export function operationStatus<Tx, Req extends FastifyRequest = FastifyRequest>(
   once: Once<Tx>,
   options: StatusOptions<Req>,
-): (request: Req, reply: FastifyReply) => void {
+): (request: FastifyRequest, reply: FastifyReply) => void {
   const status = new StatusResource<Tx, Req>('operationStatus', once, options)
   return (request, reply) => {
-    status.answer(request, request.originalUrl ?? request.url).then(
+    status.answer(request as Req, request.originalUrl ?? request.url).then(
       (answer) => send(reply, answer),
       (error: unknown) => reply.send(error),
     )

@@ -34,7 +34,7 @@ export interface HonoContext {
 }
 
 /** A middleware as Hono's routes take it. */
-export type HonoMiddleware<Ctx> = (context: Ctx, next: () => Promise<void>) => Promise<Response | undefined>
+export type HonoMiddleware = (context: HonoContext, next: () => Promise<void>) => Promise<Response | undefined>
 
 /**
  * Guards the handlers behind it: with a key they run once, in the transaction in which the claim and their answer are
@@ -54,12 +54,12 @@ export type HonoMiddleware<Ctx> = (context: Ctx, next: () => Promise<void>) => P
 export function idempotency<Tx, Ctx extends HonoContext = HonoContext>(
   once: Once<Tx>,
   options: RouteOptions<Ctx>,
-): HonoMiddleware<Ctx> {
+): HonoMiddleware {
   const guard = new Guard<Tx, Ctx>('idempotency', once, options)
   return async (context, next) => {
     let ran = false
     const exchange = {
-      request: context,
+      request: context as Ctx,
       raw: context.req.raw,
       template: templateOf(context),
       readAlready: () => readAlready(context),
@@ -91,9 +91,9 @@ export function idempotency<Tx, Ctx extends HonoContext = HonoContext>(
 export function operationStatus<Tx, Ctx extends HonoContext = HonoContext>(
   once: Once<Tx>,
   options: StatusOptions<Ctx>,
-): (context: Ctx) => Promise<Response> {
+): (context: HonoContext) => Promise<Response> {
   const status = new StatusResource<Tx, Ctx>('operationStatus', once, options)
-  return async (context) => responseOf(await status.answer(context, context.req.url))
+  return async (context) => responseOf(await status.answer(context as Ctx, context.req.url))
 }
 
 /** A validator in front of us has read the body; Hono keeps what it read. */

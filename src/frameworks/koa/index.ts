@@ -31,7 +31,7 @@ export interface KoaContext {
 }
 
 /** A middleware as `app.use` and routers take it. */
-export type KoaMiddleware<Ctx> = (context: Ctx, next: () => Promise<unknown>) => Promise<void>
+export type KoaMiddleware = (context: KoaContext, next: () => Promise<unknown>) => Promise<void>
 
 /**
  * Guards the middleware behind it: with a key it runs once, in the transaction in which the claim and the answer are
@@ -53,7 +53,7 @@ export type KoaMiddleware<Ctx> = (context: Ctx, next: () => Promise<unknown>) =>
 export function idempotency<Tx, Ctx extends KoaContext = KoaContext>(
   once: Once<Tx>,
   options: RouteOptions<Ctx>,
-): KoaMiddleware<Ctx> {
+): KoaMiddleware {
   const guard = new Guard<Tx, Ctx>('idempotency', once, options)
   return (context, next) =>
     new Promise<void>((resolve, reject) => {
@@ -61,7 +61,7 @@ export function idempotency<Tx, Ctx extends KoaContext = KoaContext>(
         next().then(() => resolve(), reject)
       }
       const exchange = {
-        request: context,
+        request: context as Ctx,
         raw: context.req,
         response: context.res,
         target: context.originalUrl,
@@ -92,10 +92,10 @@ export function idempotency<Tx, Ctx extends KoaContext = KoaContext>(
 export function operationStatus<Tx, Ctx extends KoaContext = KoaContext>(
   once: Once<Tx>,
   options: StatusOptions<Ctx>,
-): KoaMiddleware<Ctx> {
+): KoaMiddleware {
   const status = new StatusResource<Tx, Ctx>('operationStatus', once, options)
   return async (context) => {
-    const answer = await status.answer(context, context.originalUrl)
+    const answer = await status.answer(context as Ctx, context.originalUrl)
     context.respond = false
     sendWhole(context.res, answer)
   }
