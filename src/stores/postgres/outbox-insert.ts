@@ -18,22 +18,55 @@ const TYPES = ['smallint', 'uuid', 'text', 'text', 'text', 'text', 'text', 'text
 const MANY = `rows from (${TYPES.map((type, index) => `pg_catalog.unnest($${index + 1}::${type}[])`).join(', ')}) with ordinality as u(${COLUMNS}, position)`
 const SAME_TRANSACTION = 'pg_catalog.pg_current_xact_id_if_assigned() = $9::xid8'
 
+interface Insert {
+  readonly name: string
+  readonly text: string
+}
+
+/** Text and name are made once for a schema: statements are looked up by them, which is cheap for the same string. */
+interface Inserts {
+  readonly one: Insert
+  readonly many: Insert
+  readonly oneIf: Insert
+  readonly manyIf: Insert
+}
+
+const inserts = new Map<string, Inserts>()
+
+function insertsOf(schema: string): Inserts {
+  let made = inserts.get(schema)
+  if (made === undefined) {
+    const into = `insert into ${schema}.outbox (${COLUMNS})`
+    made = {
+      one: {
+        name: statementName(schema, 'outbox_insert_1'),
+        text: `/* effectively-once:outbox.insert_1 */ ${into} values (${ONE})`,
+      },
+      many: {
+        name: statementName(schema, 'outbox_insert'),
+        text: `/* effectively-once:outbox.insert */ ${into} select ${COLUMNS} from ${MANY} order by position`,
+      },
+      oneIf: {
+        name: statementName(schema, 'outbox_insert_1_if'),
+        text: `/* effectively-once:outbox.insert_1_if */ ${into} select ${ONE} where ${SAME_TRANSACTION}`,
+      },
+      manyIf: {
+        name: statementName(schema, 'outbox_insert_if'),
+        text: `/* effectively-once:outbox.insert_if */ ${into} select ${COLUMNS} from ${MANY} where ${SAME_TRANSACTION} order by position`,
+      },
+    }
+    inserts.set(schema, made)
+  }
+  return made
+}
+
 /** Inserts `rows` (at least one) in their order. `schema` is the quoted identifier. */
 export function outboxInsert(schema: string, rows: readonly OutboxRow[]): PgStatement {
-  const into = `insert into ${schema}.outbox (${COLUMNS})`
+  const { one, many } = insertsOf(schema)
   const only = rows.length === 1 ? rows[0] : undefined
-  if (only !== undefined) {
-    return {
-      name: statementName(schema, 'outbox_insert_1'),
-      text: `/* effectively-once:outbox.insert_1 */ ${into} values (${ONE})`,
-      values: valuesOf(only),
-    }
-  }
-  return {
-    name: statementName(schema, 'outbox_insert'),
-    text: `/* effectively-once:outbox.insert */ ${into} select ${COLUMNS} from ${MANY} order by position`,
-    values: arraysOf(rows),
-  }
+  return only === undefined
+    ? { name: many.name, text: many.text, values: arraysOf(rows) }
+    : { name: one.name, text: one.text, values: valuesOf(only) }
 }
 
 /**
@@ -41,20 +74,11 @@ export function outboxInsert(schema: string, rows: readonly OutboxRow[]): PgStat
  * transaction (COMMIT, ROLLBACK, COMMIT + BEGIN) leaves no messages behind.
  */
 export function outboxInsertIf(schema: string, rows: readonly OutboxRow[], transactionId: string): PgStatement {
-  const into = `insert into ${schema}.outbox (${COLUMNS})`
+  const { oneIf, manyIf } = insertsOf(schema)
   const only = rows.length === 1 ? rows[0] : undefined
-  if (only !== undefined) {
-    return {
-      name: statementName(schema, 'outbox_insert_1_if'),
-      text: `/* effectively-once:outbox.insert_1_if */ ${into} select ${ONE} where ${SAME_TRANSACTION}`,
-      values: [...valuesOf(only), transactionId],
-    }
-  }
-  return {
-    name: statementName(schema, 'outbox_insert_if'),
-    text: `/* effectively-once:outbox.insert_if */ ${into} select ${COLUMNS} from ${MANY} where ${SAME_TRANSACTION} order by position`,
-    values: [...arraysOf(rows), transactionId],
-  }
+  return only === undefined
+    ? { name: manyIf.name, text: manyIf.text, values: [...arraysOf(rows), transactionId] }
+    : { name: oneIf.name, text: oneIf.text, values: [...valuesOf(only), transactionId] }
 }
 
 function valuesOf(row: OutboxRow): unknown[] {
