@@ -50,6 +50,17 @@ describe('RabbitMQ message shape', () => {
     expect('options' in unordered && 'eo-ordering-key' in unordered.options.headers).toBe(false)
   })
 
+  test('what an instrument writes into the headers of one message is not on the next one', () => {
+    const bare = { ...message, headers: {} }
+    const first = encode(bare, limits)
+    if ('options' in first) Object.assign(first.options.headers, { traceparent: '00-1' })
+    const second = encode({ ...bare, orderingKey: 'order-8', createdAtMs: 1_700_000_001_000 }, limits)
+    expect('options' in second && second.options.headers).toEqual({
+      'eo-created-at': 1_700_000_001_000,
+      'eo-ordering-key': 'order-8',
+    })
+  })
+
   test('the limits of this connection hold: payload, header frame', () => {
     expect(encode({ ...message, payload: 'x'.repeat(1_001) }, limits)).toMatchObject({
       invalid: expect.stringContaining('1001'),

@@ -78,7 +78,7 @@ export interface AmqpConfirmChannel extends AmqpChannel {
   on(event: 'error', listener: (error: AmqpError) => void): unknown
   on(event: 'ack' | 'nack', listener: (confirm: AmqpConfirm) => void): unknown
   on(event: 'return', listener: (message: AmqpReturn) => void): unknown
-  /** Returns false when the write buffer is full; 'drain' follows. */
+  /** Returns false when the write buffer is full; 'drain' follows. `options` are read before it returns, not later. */
   publish(exchange: string, routingKey: string, content: Buffer, options: AmqpPublishOptions): boolean
 }
 

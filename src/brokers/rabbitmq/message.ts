@@ -42,7 +42,10 @@ export interface WireLimits {
   readonly frameBytesMax: number
 }
 
-/** Encodes a message, or says why it can never be sent. Nothing of its content is in the reason. */
+/**
+ * Encodes a message, or says why it can never be sent. Nothing of its content is in the reason. To be used before the
+ * next one is encoded: messages without headers of their own share one object (`ownHeaders`).
+ */
 export function encode(message: OutgoingMessage, limits: WireLimits): EncodedMessage | { readonly invalid: string } {
   const content = typeof message.payload === 'string' ? Buffer.from(message.payload) : bytesOf(message.payload)
   if (content.length > limits.payloadBytesMax) {
@@ -53,10 +56,7 @@ export function encode(message: OutgoingMessage, limits: WireLimits): EncodedMes
   const long =
     tooLong('id', message.id) ?? tooLong('topic', message.topic) ?? tooLong('contentType', message.contentType)
   if (long !== undefined) return { invalid: long }
-  const headers: Record<string, unknown> = { ...message.headers, [CREATED_AT_HEADER]: message.createdAtMs }
-  // A header copied from a consumed message would lend this one another's order.
-  if (message.orderingKey !== null) headers[ORDERING_KEY_HEADER] = message.orderingKey
-  else if (ORDERING_KEY_HEADER in headers) delete headers[ORDERING_KEY_HEADER]
+  const headers = isEmpty(message.headers) ? ownHeaders(message) : allHeaders(message)
   const fault = headersFault(headers, Math.min(HEADERS_BYTES_MAX, limits.frameBytesMax - PROPERTIES_BYTES))
   if (fault !== undefined) return { invalid: fault }
   return {
@@ -71,6 +71,38 @@ export function encode(message: OutgoingMessage, limits: WireLimits): EncodedMes
       headers,
     },
   }
+}
+
+function allHeaders({ headers: users, createdAtMs, orderingKey }: OutgoingMessage): Record<string, unknown> {
+  const headers: Record<string, unknown> = { ...users, [CREATED_AT_HEADER]: createdAtMs }
+  // A header copied from a consumed message would lend this one another's order.
+  if (orderingKey !== null) headers[ORDERING_KEY_HEADER] = orderingKey
+  else if (ORDERING_KEY_HEADER in headers) delete headers[ORDERING_KEY_HEADER]
+  return headers
+}
+
+let shared: Record<string, unknown> = {}
+
+/**
+ * The headers that we add, in an object that is used again: amqplib makes each headers object the prototype of another,
+ * and a new prototype costs more than all the rest of encoding a message. Instruments may write into it; then it is not
+ * used again.
+ */
+function ownHeaders({ createdAtMs, orderingKey }: OutgoingMessage): Record<string, unknown> {
+  if (orderingKey === null) return { [CREATED_AT_HEADER]: createdAtMs }
+  for (const name in shared) {
+    if (name === CREATED_AT_HEADER || name === ORDERING_KEY_HEADER) continue
+    shared = {}
+    break
+  }
+  shared[CREATED_AT_HEADER] = createdAtMs
+  shared[ORDERING_KEY_HEADER] = orderingKey
+  return shared
+}
+
+function isEmpty(headers: Readonly<Record<string, string>>): boolean {
+  for (const _ in headers) return false
+  return true
 }
 
 function headersFault(headers: Readonly<Record<string, unknown>>, bytesMax: number): string | undefined {

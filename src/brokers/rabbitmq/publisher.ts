@@ -20,16 +20,26 @@ import type { AmqpConfirm, AmqpConfirmChannel, AmqpConnection, AmqpError, AmqpRe
 import { peerFacts } from './amqp.ts'
 import { blameOf, reasonOf } from './classify.ts'
 import { Link } from './link.ts'
-import { type EncodedMessage, encode, type WireLimits } from './message.ts'
+import { encode, type WireLimits } from './message.ts'
 import type { ConnectOptions } from './options.ts'
 import { assertTopology } from './topology.ts'
 
-/** One message between `publish` and its result. */
-interface Entry {
-  readonly message: OutgoingMessage
-  readonly encoded: EncodedMessage
+/** A message that is accepted. */
+interface Accepted {
   readonly settled: (result: PublishResult) => void
   readonly deadlineMs: number
+}
+
+/** One that is not written yet. */
+interface Waiting extends Accepted {
+  readonly message: OutgoingMessage
+}
+
+/** One that is written, without its content: thousands of them are alive at once. */
+interface Entry extends Accepted {
+  readonly id: string
+  readonly topic: string
+  readonly bytes: number
   /** Why the broker gave it back; its confirm follows. */
   returned: string | undefined
 }
@@ -45,7 +55,7 @@ export class RabbitPublisher implements Publisher {
   /** Sent and not confirmed, by delivery tag, in the order of sending. */
   readonly #window = new Map<number, Entry>()
   /** Accepted and not yet written, because the write buffer is full. All are younger than those in the window. */
-  #waiting: Entry[] = []
+  #waiting: Waiting[] = []
   #channel: AmqpConfirmChannel | undefined
   #lastTag = 0
   #writable = true
@@ -82,16 +92,10 @@ export class RabbitPublisher implements Publisher {
       soon(settled, { kind: 'disconnected', reason: state.kind === 'open' ? 'closed by its user' : state.reason })
       return
     }
-    const encoded = encode(message, this.#limits)
-    if ('invalid' in encoded) {
-      soon(settled, { kind: 'invalid', reason: encoded.invalid })
-      return
-    }
     const deadlineMs = performance.now() + this.#options.publishTimeoutMs
-    const entry: Entry = { message, encoded, settled, deadlineMs, returned: undefined }
-    if (this.#waiting.length === 0 && this.#mayWrite) this.#write(entry)
-    else this.#waiting.push(entry)
-    this.#watchDeadline()
+    if (this.#waiting.length === 0 && this.#mayWrite) this.#write(message, settled, deadlineMs)
+    else this.#waiting.push({ message, settled, deadlineMs })
+    if (this.#timer === undefined) this.#watchDeadline()
   }
 
   ready(signal: AbortSignal): Promise<void> {
@@ -137,27 +141,33 @@ export class RabbitPublisher implements Publisher {
     return this.#writable && (this.#suspects === 0 || this.#window.size === 0)
   }
 
-  #write(entry: Entry): void {
-    const { encoded } = entry
+  #write(message: OutgoingMessage, settled: Accepted['settled'], deadlineMs: number): void {
+    const { id, topic } = message
+    const encoded = encode(message, this.#limits)
+    if ('invalid' in encoded) {
+      soon(settled, { kind: 'invalid', reason: encoded.invalid })
+      this.#whenEmpty()
+      return
+    }
+    const { content, options } = encoded
     try {
-      const { topic } = entry.message
       if (this.#channel === undefined) throw new Error('the channel is gone')
-      this.#writable = this.#channel.publish(this.#exchange, topic, encoded.content, encoded.options)
+      this.#writable = this.#channel.publish(this.#exchange, topic, content, options)
       this.#lastTag += 1
-      this.#window.set(this.#lastTag, entry)
+      this.#window.set(this.#lastTag, { settled, deadlineMs, id, topic, bytes: content.length, returned: undefined })
     } catch (error) {
       // A closed channel throws too; the rest are values that AMQP cannot carry.
       const gone = this.#channel === undefined || (error instanceof Error && error.name === 'IllegalOperationError')
-      soon(entry.settled, { kind: gone ? 'disconnected' : 'invalid', reason: reasonOf(error) })
+      soon(settled, { kind: gone ? 'disconnected' : 'invalid', reason: reasonOf(error) })
       this.#whenEmpty()
     }
   }
 
   #flush(): void {
     while (this.#mayWrite) {
-      const entry = this.#waiting.shift()
-      if (entry === undefined) return
-      this.#write(entry)
+      const next = this.#waiting.shift()
+      if (next === undefined) return
+      this.#write(next.message, next.settled, next.deadlineMs)
     }
   }
 
@@ -193,7 +203,7 @@ export class RabbitPublisher implements Publisher {
     if (channel !== this.#channel) return
     const id = message.properties.messageId
     for (const entry of this.#window.values()) {
-      if (entry.returned !== undefined || entry.message.id !== id) continue
+      if (entry.returned !== undefined || entry.id !== id) continue
       entry.returned = returnReason(message.fields)
       return
     }
@@ -230,9 +240,9 @@ export class RabbitPublisher implements Publisher {
     const blame = blameOf(error)
     if (blame.kind === 'size') {
       this.#limits = { ...this.#limits, payloadBytesMax: blame.bytesMax }
-      for (const entry of sent) if (entry.encoded.content.length > blame.bytesMax) put(entry, 'invalid')
+      for (const entry of sent) if (entry.bytes > blame.bytesMax) put(entry, 'invalid')
     } else if (blame.kind === 'topic') {
-      for (const entry of sent) if (entry.message.topic === blame.topic) put(entry, 'refused')
+      for (const entry of sent) if (entry.topic === blame.topic) put(entry, 'refused')
     }
     if (blame.kind === 'none' || faults.size > 0) return faults
     // Some message is at fault and we do not know which: alone on the channel it cannot hide.
@@ -246,7 +256,7 @@ export class RabbitPublisher implements Publisher {
     return faults
   }
 
-  #settleAll(entries: readonly Entry[], result: PublishResult): void {
+  #settleAll(entries: readonly Accepted[], result: PublishResult): void {
     for (const entry of entries) call(entry.settled, result)
     this.#whenEmpty()
   }
@@ -255,10 +265,15 @@ export class RabbitPublisher implements Publisher {
     if (this.#emptied !== undefined && this.#window.size + this.#waiting.length === 0) this.#emptied()
   }
 
+  get #oldest(): Accepted | undefined {
+    for (const entry of this.#window.values()) return entry
+    return this.#waiting[0]
+  }
+
   /** One timer for the oldest message; it is looked at again when it fires. */
   #watchDeadline(): void {
     if (this.#timer !== undefined) return
-    const [oldest = this.#waiting[0]] = this.#window.values()
+    const oldest = this.#oldest
     if (oldest === undefined) return
     const waitMs = Math.max(1, Math.ceil(oldest.deadlineMs - performance.now()))
     this.#timer = setTimeout(() => {
@@ -271,7 +286,7 @@ export class RabbitPublisher implements Publisher {
 
   #onDeadline(): void {
     const now = performance.now()
-    const [oldest = this.#waiting[0]] = this.#window.values()
+    const oldest = this.#oldest
     if (oldest === undefined || oldest.deadlineMs > now) return
     const reason = `no confirm within ${this.#options.publishTimeoutMs} ms`
     if (this.#link.state.kind === 'blocked') {
