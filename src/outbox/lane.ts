@@ -13,7 +13,7 @@ import type { Publisher, PublishResult } from '../broker/contract.ts'
 import { isOnceError } from '../shared/errors.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
-import type { LaneLease, LaneStep, ParkedRow, PendingRow } from '../store/outbox.ts'
+import type { LaneLease, LaneStep, NextRead, ParkedRow, PendingRow, ReadResult } from '../store/outbox.ts'
 import { toOutgoing } from './outgoing.ts'
 import { idlePollMs } from './poll.ts'
 import type { RelaySettings } from './relay-options.ts'
@@ -57,6 +57,8 @@ export class Lane {
   #lost = false
   #stopAt: number | undefined
   #readLimit: number
+  /** The last read was slow, or may have been: the next one is timed by itself. */
+  #readsSlowly = false
   /** Whether there may be rows that we have not read. */
   #mayHaveMore = true
   #pollAt = 0
@@ -130,19 +132,27 @@ export class Lane {
     const now = performance.now()
     if (window.hasAside) return this.#moveAside()
     if (now > this.#deadline - (this.#settings.leaseMs * 2) / 3) return this.#renew()
-    if (window.confirmed >= this.#settings.batchMax) return this.#settle()
     // Settled before the next row is claimed: a row that is sent again after a death would take the claims from the
     // one that killed, and that one would never be found (I15).
     if (this.#aloneLeft > 0 && window.confirmed > 0) return this.#settle()
-    if (window.confirmed > 0 && now >= this.#confirmedAt + SETTLE_DELAY_MS) return this.#settle()
     if (!this.#mayWork(now)) return window.confirmed > 0 ? this.#settle() : this.#recover(now)
     if (now >= this.#keysAt) return this.#refreshKeys()
     if (this.#undurable) return window.confirmed > 0 ? this.#settle() : this.#renew()
     if (now >= this.#dueAt && (await this.#retryParked())) return true
+    // Sending takes no trip: the broker does not wait for the database.
     if (await this.#send()) return true
-    if (this.#shouldRead()) return this.#readAhead()
-    if (window.confirmed > 0) return this.#settle()
-    return false
+    if (this.#shouldRead()) {
+      return window.confirmed > 0 && !this.#readsSlowly && this.#aloneLeft === 0
+        ? this.#settleAndRead()
+        : this.#readAhead()
+    }
+    return window.confirmed > 0 && this.#mustSettle(now) ? this.#settle() : false
+  }
+
+  /** Confirmed rows wait a little for company, unless nothing more can be confirmed. */
+  #mustSettle(now: number): boolean {
+    const { confirmed, flights } = this.#window
+    return flights === 0 || confirmed >= this.#settings.batchMax || now >= this.#confirmedAt + SETTLE_DELAY_MS
   }
 
   /** Whether rows may be read and sent. */
@@ -183,33 +193,42 @@ export class Lane {
   }
 
   #shouldRead(): boolean {
-    const { batchMax, windowMax, bytesMax } = this.#settings
+    const { batchMax, bytesMax } = this.#settings
     const { ahead, flights, bytes, stoppedKeys } = this.#window
     if (!this.#mayHaveMore || stoppedKeys >= STOPPED_KEYS_MAX) return false
     if (this.#aloneLeft > 0) return ahead === 0 && flights === 0
-    return ahead < batchMax && ahead + flights < windowMax && bytes < bytesMax
+    return ahead < batchMax && bytes < bytesMax
   }
 
   async #readAhead(): Promise<boolean> {
-    const { store, bytesMax } = this.#settings
     this.#mayHaveMore = false
     const started = performance.now()
-    const room = Math.max(1, bytesMax - this.#window.bytes)
-    const limit = this.#readLimit
-    const { rows, durable, more } = await store.read(this.lease.lane, this.#window.held(), limit, room)
+    const reading = this.#nextRead()
+    const { inFlight, limit, bytesMax } = reading
+    const result = await this.#settings.store.read(this.lease.lane, inFlight, limit, bytesMax)
     this.#adaptReadLimit(performance.now() - started)
-    if (rows.length > 0) {
-      // A ring in the meantime has set it already.
-      this.#mayHaveMore ||= rows.length >= limit || more === true
-      this.#idlePolls = 0
-      this.#undurable ||= !durable
-      this.#window.take(rows)
-    } else if (this.#aloneLeft > 0 && this.#window.isEmpty) {
+    this.#readsSlowly = false
+    if (result.rows.length > 0) this.#take(result, limit)
+    else if (this.#aloneLeft > 0 && this.#window.isEmpty) {
       // Nothing is left that could have killed an owner.
       this.#aloneLeft = 0
       return this.#renew(true)
     }
     return true
+  }
+
+  #nextRead(): NextRead {
+    const room = Math.max(1, this.#settings.bytesMax - this.#window.bytes)
+    return { inFlight: this.#window.held(), limit: this.#readLimit, bytesMax: room }
+  }
+
+  #take({ rows, durable, more }: ReadResult, limit: number): void {
+    // A ring in the meantime has set it already.
+    this.#mayHaveMore ||= rows.length >= limit || more === true
+    if (rows.length === 0) return
+    this.#idlePolls = 0
+    this.#undurable ||= !durable
+    this.#window.take(rows)
   }
 
   #adaptReadLimit(ms: number): void {
@@ -402,16 +421,35 @@ export class Lane {
   }
 
   async #settle(): Promise<boolean> {
-    const { store, leaseMs, history, emit } = this.#settings
+    const { store, leaseMs, history } = this.#settings
     const batch = this.#window.toSettle(SETTLE_MAX)
     const at = performance.now()
     const progress = this.#aloneLeft <= batch.length
-    if (!this.#step(await store.settle(this.lease, leaseMs, batch, { history, progress }), at)) return true
+    if (this.#step(await store.settle(this.lease, leaseMs, batch, { history, progress }), at)) this.#settled(batch)
+    return true
+  }
+
+  /** Both in one trip and one write to the log, which also makes durable what is read. */
+  async #settleAndRead(): Promise<boolean> {
+    const { store, leaseMs, history } = this.#settings
+    const batch = this.#window.toSettle(SETTLE_MAX)
+    this.#mayHaveMore = false
+    const at = performance.now()
+    const reading = this.#nextRead()
+    const result = await store.settleAndRead(this.lease, leaseMs, batch, { history, progress: true }, reading)
+    if (!this.#step(result.kind, at)) return true
+    this.#settled(batch)
+    this.#take(result, reading.limit)
+    // Which of the two was slow is not known: the next read goes alone.
+    this.#readsSlowly = performance.now() - at > SLOW_READ_MS || this.#readLimit > this.#settings.batchMax
+    return true
+  }
+
+  #settled(batch: readonly number[]): void {
     this.#aloneLeft = Math.max(0, this.#aloneLeft - batch.length)
     this.#window.settled(batch)
     this.#confirmedAt = performance.now()
-    emit({ kind: 'published', lane: this.lease.lane, count: batch.length })
-    return true
+    this.#settings.emit({ kind: 'published', lane: this.lease.lane, count: batch.length })
   }
 
   /** Whether a message sent now would be answered while the lane is still ours. */

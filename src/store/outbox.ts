@@ -104,6 +104,13 @@ export interface ReadResult {
   readonly more?: boolean | undefined
 }
 
+/** What a read that travels with a settling asks for; the rows that are settled are among `inFlight`. */
+export interface NextRead {
+  readonly inFlight: readonly number[]
+  readonly limit: number
+  readonly bytesMax: number
+}
+
 /** A message that was answered no, on its way to the parked rows. */
 export interface Parking {
   readonly seq: number
@@ -220,6 +227,17 @@ export interface OutboxStore {
     seqs: readonly number[],
     options: { readonly history: boolean; readonly progress: boolean },
   ): Promise<LaneStep>
+
+  /**
+   * `settle` and then `read`, in one trip where the store can. With `lost` nothing was changed and no rows are answered.
+   */
+  settleAndRead(
+    lease: LaneLease,
+    leaseMs: number,
+    seqs: readonly number[],
+    options: { readonly history: boolean; readonly progress: boolean },
+    next: NextRead,
+  ): Promise<ReadResult & { readonly kind: LaneStep }>
 
   /** Keys with parked rows or stopped by quarantine; also makes due what waits for a row that is no longer there. */
   stoppedKeys(

@@ -114,13 +114,14 @@ test('B66, R23: when removing a confirmed message fails, it is sent again with t
   const store = memory()
   const broker = scripted()
   let failures = 3
-  const outbox = meeting(store.outbox, 'settle', async (call) => {
+  const fail = async <T>(call: () => Promise<T>): Promise<T> => {
     if (failures > 0) {
       failures -= 1
       throw new Error('the database is away')
     }
     return call()
-  })
+  }
+  const outbox = meeting(meeting(store.outbox, 'settle', fail), 'settleAndRead', fail)
   commit(store, 0, 1)
   const running = await start(outbox, { broker: broker.broker })
   await running.drain(AbortSignal.timeout(10_000))

@@ -58,6 +58,14 @@ test('R26, I13: with a million published messages the backlog is read through ou
     settled.filter((node) => node['Node Type'].includes('Seq Scan')).map((node) => node['Relation Name']),
   ).not.toContain('outbox')
   expect(settled.map((node) => node['Relation Name'])).not.toContain('outbox_history')
+  const onward = await plan('onward', sql.settleAndRead.text, `${lease}, ${seqs}, true, ${seqs}, 1000, 32768`)
+  expect(
+    onward
+      .filter((node) => node['Relation Name'] === 'outbox' && 'Index Name' in node)
+      .map((node) => node['Index Name']),
+  ).toEqual(['outbox_pkey', 'outbox_pkey'])
+  const walks = onward.filter((node) => /Seq Scan|Sort/.test(node['Node Type']))
+  expect(walks.map((node) => node['Relation Name']).filter((name) => name !== 'outbox_lane')).toEqual([])
   const { rows } = await bench.pool.query(`explain (format json) ${sql.pending.text}`)
   const [{ Plan: root }] = rows[0]['QUERY PLAN'] as [{ Plan: Node }]
   expect(nodes(root).map((node) => node['Relation Name'])).not.toContain('outbox_history')

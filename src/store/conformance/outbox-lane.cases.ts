@@ -11,6 +11,7 @@ import type { LaneLease, LaneStep, OutboxStore } from '../outbox.ts'
 import type { StoreHarness } from './harness.ts'
 import {
   ACT,
+  BYTES,
   invalid,
   LEASE_MS,
   type OutboxBench,
@@ -29,6 +30,12 @@ const STEPS: Readonly<Record<string, Step>> = {
   settle: (outbox, lease, seqs) => outbox.settle(lease, LEASE_MS, seqs, SETTLED),
   'settle to the history': (outbox, lease, seqs) =>
     outbox.settle(lease, LEASE_MS, seqs, { history: true, progress: true }),
+  settleAndRead: async (outbox, lease, seqs) => {
+    const next = { inFlight: [], limit: 10, bytesMax: BYTES }
+    const { kind, rows } = await outbox.settleAndRead(lease, LEASE_MS, seqs, SETTLED, next)
+    assert.ok(kind === 'done' || rows.length === 0, 'rows without the lane')
+    return kind
+  },
   stoppedKeys: async (outbox, lease) => (await outbox.stoppedKeys(lease, LEASE_MS)).kind,
   park: (outbox, lease, seqs) =>
     outbox.park(

@@ -163,6 +163,37 @@ export const outboxRowCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
+    name: 'B37, I8: settling that reads on answers the lowest rows that are left, without those in flight, page by page',
+    run: (harness) =>
+      withOutbox(harness, async ({ outbox, opened, commit, own }) => {
+        const kept = { history: true, progress: true }
+        const small = await commit(Array.from({ length: 5 }, (_, index) => rowOf(`k${index}`)))
+        const large = await commit([rowOf('large', { payload: JSON.stringify('x'.repeat(500)) }), rowOf('last')])
+        const rows = [...small, ...large]
+        const lease = await own()
+        const [first, second] = [present(rows[0]), present(rows[1])]
+        const next = { inFlight: [first.seq, second.seq], limit: 2, bytesMax: 400 }
+        const result = await outbox.settleAndRead(lease, LEASE_MS, [first.seq], kept, next)
+        assert.equal(result.kind, 'done')
+        assert.deepEqual(result.rows, rows.slice(2, 4))
+        assert.deepEqual(await opened.historyIds(), [first.id])
+        const inFlight = [first, second, ...result.rows].map((row) => row.seq)
+        const seen: { id: string; seq: number }[] = []
+        for (let settled = [second.seq]; ; settled = []) {
+          const page = await outbox.settleAndRead(lease, LEASE_MS, settled, kept, { ...next, inFlight })
+          if (page.rows.length === 0 && page.more !== true) break
+          seen.push(...page.rows)
+          inFlight.push(...page.rows.map((row) => row.seq))
+        }
+        assert.deepEqual(
+          seen.map((row) => row.id),
+          rows.slice(4).map((row) => row.id),
+        )
+        const left = await outbox.settleAndRead(lease, LEASE_MS, inFlight, kept, { ...next, inFlight: [] })
+        assert.deepEqual({ kind: left.kind, rows: left.rows }, { kind: 'done', rows: [] })
+      }),
+  },
+  {
     name: 'settling to the history keeps each message once',
     run: (harness) =>
       withOutbox(harness, async ({ outbox, opened, commit, own, pendingIds }) => {

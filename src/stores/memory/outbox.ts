@@ -14,6 +14,7 @@ import type {
   LaneLease,
   LaneStep,
   LaneView,
+  NextRead,
   OperatorAct,
   OutboxRow,
   OutboxStore,
@@ -110,6 +111,18 @@ export class MemoryOutbox implements OutboxStore {
     if (this.ownership.own(lease, leaseMs, options.progress) === undefined) return 'lost'
     for (const row of take(this.#pending, lease.lane, seqs)) this.#keep(row, options.history)
     return 'done'
+  }
+
+  async settleAndRead(
+    lease: LaneLease,
+    leaseMs: number,
+    seqs: readonly number[],
+    options: { readonly history: boolean; readonly progress: boolean },
+    { inFlight, limit, bytesMax }: NextRead,
+  ): Promise<ReadResult & { readonly kind: LaneStep }> {
+    const kind = await this.settle(lease, leaseMs, seqs, options)
+    if (kind === 'lost') return { kind, rows: [], durable: true }
+    return { kind, ...(await this.read(lease.lane, inFlight, limit, bytesMax)) }
   }
 
   async stoppedKeys(

@@ -61,9 +61,13 @@ export function outboxStatements(schema: string): OutboxStatements {
     `n as (update ${schema}.outbox_parked x set next_at = ${NOW} from f ` +
     `where x.lane = $1::smallint and x.seq = f.seq returning x.ordering_key, x.seq)`
   const NEXT = `(select pg_catalog.json_agg(pg_catalog.json_build_array(n.ordering_key, n.seq)) from n)::text as next`
-  const pendingRows =
-    `select ${MESSAGE} from ${schema}.outbox where lane = $1::smallint and ${notInFlight('$2')} ` +
-    `order by lane, seq limit $3::int`
+  const pendingRows = (inFlight = '$2', limit = '$3'): string =>
+    `select ${MESSAGE} from ${schema}.outbox where lane = $1::smallint and ${notInFlight(inFlight)} ` +
+    `order by lane, seq limit ${limit}::int`
+  const upTo = (bytes: string): string =>
+    `case when pg_catalog.octet_length(payload) <= ${bytes}::int then payload end as payload`
+  /** What is settled is not read again: the statement has one snapshot, so it is among the rows in flight ($7). */
+  const andRead = `select r.* from l left join (select ${READ}, ${upTo('$9')} from (${pendingRows('$7', '$8')}) p) r on true`
 
   return {
     lanes: named(
@@ -115,16 +119,12 @@ export function outboxStatements(schema: string): OutboxStatements {
         `order by o.lanes desc, l.lane desc limit 1)`,
     ),
     // Payloads above $4 bytes stay behind: the limit times $4 bounds what one answer can weigh.
-    read: named(
-      'read',
-      `select ${READ}, case when pg_catalog.octet_length(payload) <= $4::int then payload end as payload, ${DURABLE} ` +
-        `from (${pendingRows}) r order by r.seq`,
-    ),
+    read: named('read', `select ${READ}, ${upTo('$4')}, ${DURABLE} ` + `from (${pendingRows()}) r order by r.seq`),
     // The exact form for large payloads: rows until $4 bytes are full, and always the first.
     readLarge: named(
       'read_large',
       `select ${READ}, payload, ${DURABLE} from (select r.*, ` +
-        `pg_catalog.sum(pg_catalog.octet_length(payload)) over (order by seq) as running from (${pendingRows}) r) w ` +
+        `pg_catalog.sum(pg_catalog.octet_length(payload)) over (order by seq) as running from (${pendingRows()}) r) w ` +
         `where running <= $4::bigint or running = pg_catalog.octet_length(payload) order by w.seq`,
     ),
     settle: named(
@@ -136,6 +136,16 @@ export function outboxStatements(schema: string): OutboxStatements {
       'settle_to_history',
       `with ${step(forgetDeaths('$6'))}, d as (delete from ${schema}.outbox o using l ` +
         `where o.lane = l.lane and o.seq = any($5::bigint[]) returning ${from('o')}), ${toHistory}) select ${HELD}`,
+    ),
+    settleAndRead: named(
+      'settle_and_read',
+      `with ${step(forgetDeaths('$6'), `lane, ${FLUSHED}`)}, d as (delete from ${schema}.outbox o using l ` +
+        `where o.lane = l.lane and o.seq = any($5::bigint[])) ${andRead}`,
+    ),
+    settleToHistoryAndRead: named(
+      'settle_to_history_and_read',
+      `with ${step(forgetDeaths('$6'), `lane, ${FLUSHED}`)}, d as (delete from ${schema}.outbox o using l ` +
+        `where o.lane = l.lane and o.seq = any($5::bigint[]) returning ${from('o')}), ${toHistory}) ${andRead}`,
     ),
     stoppedKeys: named(
       'stopped_keys',
@@ -305,6 +315,8 @@ export interface OutboxStatements {
   readonly readLarge: OutboxStatement
   readonly settle: OutboxStatement
   readonly settleToHistory: OutboxStatement
+  readonly settleAndRead: OutboxStatement
+  readonly settleToHistoryAndRead: OutboxStatement
   readonly stoppedKeys: OutboxStatement
   readonly park: OutboxStatement
   readonly parkBehind: OutboxStatement

@@ -10,6 +10,7 @@ import type {
   LaneLease,
   LaneStep,
   LaneView,
+  NextRead,
   OperatorAct,
   OutboxBell,
   OutboxStore,
@@ -112,6 +113,37 @@ export class PostgresOutbox implements OutboxStore {
   ): Promise<LaneStep> {
     const statement = options.history ? this.#sql.settleToHistory : this.#sql.settle
     return heldOf((await this.#step(statement, lease, leaseMs, [literal(seqs), options.progress])).rows)
+  }
+
+  async settleAndRead(
+    lease: LaneLease,
+    leaseMs: number,
+    seqs: readonly number[],
+    options: { readonly history: boolean; readonly progress: boolean },
+    { inFlight, limit, bytesMax }: NextRead,
+  ): Promise<ReadResult & { readonly kind: LaneStep }> {
+    if ((this.#largeReads.get(lease.lane) ?? 0) > 0) {
+      const kind = await this.settle(lease, leaseMs, seqs, options)
+      if (kind === 'lost') return { kind, rows: [], durable: true }
+      return { kind, ...(await this.read(lease.lane, inFlight, limit, bytesMax)) }
+    }
+    const statement = options.history ? this.#sql.settleToHistoryAndRead : this.#sql.settleAndRead
+    const perRow = Math.max(1, Math.floor(bytesMax / limit))
+    const values = [literal(seqs), options.progress, literal(inFlight), limit, perRow]
+    const { rows } = await this.#step(statement, lease, leaseMs, values)
+    if (rows.length === 0) return { kind: 'lost', rows: [], durable: true }
+    if (rows[0]?.['seq'] === null) return { kind: 'done', rows: [], durable: true }
+    const large = rows.findIndex((row) => row['payload'] === null)
+    const fitting = large === -1 ? rows : rows.slice(0, large)
+    if (large === 0) this.#largeReads.set(lease.lane, LARGE_READS)
+    return {
+      kind: 'done',
+      // They come in this order; no clause of the statement says so, for it would sort them once more.
+      rows: fitting.map((row) => pendingRow(row, lease.lane)).sort((one, other) => one.seq - other.seq),
+      // Its commit is on disk, and with it every commit that it saw.
+      durable: true,
+      more: large !== -1,
+    }
   }
 
   async stoppedKeys(
