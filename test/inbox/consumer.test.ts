@@ -38,7 +38,7 @@ describe.each(Object.entries(STORES))('consumer on %s', (name, harness) => {
     expect(await scene.applied(id ?? '')).toBe(1)
   })
 
-  test('R23, R30: a message that is sent twice is applied once and recognised once', async () => {
+  test('R23, R30, R36: a message that the broker takes and delivers twice is applied once and recognised once', async () => {
     const id = randomUUID()
     await scene.publish({ id })
     await scene.consume()

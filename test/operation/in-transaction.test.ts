@@ -48,7 +48,7 @@ const messages = async (topic: string): Promise<number> =>
 
 describe('once.in(tx)', () => {
   test.each(['read committed', 'repeatable read', 'serializable'])(
-    'I1, I6, B83: at %s a second claim is busy, then gets the outcome or a clean retry, never nothing',
+    'I1, I6, R08, B83: at %s a second claim is busy, then gets the outcome or a clean retry, never nothing',
     (isolation) =>
       withClient((first) =>
         withClient(async (second) => {
@@ -225,7 +225,7 @@ test('secrets: records made with an old key are replayed, with a removed key the
   expect(await guard.count('secret')).toBe(1)
 })
 
-test('SC57, B113: clocks ten minutes apart and odd time zones give the same outcomes', async () => {
+test('SC57, R14, B113: clocks ten minutes apart and odd time zones give the same outcomes', async () => {
   const url = new URL(guard.url)
   const name = url.pathname.slice(1)
   await guard.admin.query(`alter database ${name} set timezone = 'America/New_York'`)

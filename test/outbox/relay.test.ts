@@ -371,7 +371,7 @@ describe('several relays, and relays that go', () => {
     expect(ids().slice(sent)).toEqual(committed)
   })
 
-  test('SC57, I14: a process whose clock is an hour wrong neither takes a held lane nor loses its own', async () => {
+  test('SC57, R14, I14: a process whose clock is an hour wrong neither takes a held lane nor loses its own', async () => {
     const { broker, bodies } = await sink()
     const relay = await bench.relay({ broker })
     await until('it has the lane', async () => (await relay.health()).lanes.length === 1)

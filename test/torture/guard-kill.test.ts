@@ -65,7 +65,7 @@ const wholeOf = (mode: GuardCommand['mode']): Left => ({
 })
 
 describe.each(FORMS)('%s on a %s pool', (mode: GuardCommand['mode'], pool, pipeline) => {
-  test('I1, I2, I6: dying at each boundary leaves all or nothing, and the retry makes it exactly one', async () => {
+  test('I1, I2, I6, R48: dying at each boundary leaves all or nothing, and the retry makes it exactly one', async () => {
     const tracer = await startGuardChild(guard.url, { PIPELINE: pipeline })
     await tracer.ask({ mode, keys: [`trace ${mode} ${pool}`] })
     const [traced] = await tracer.ask({ mode: 'trace', keys: [''] })

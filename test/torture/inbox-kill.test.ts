@@ -184,7 +184,7 @@ const CASES: readonly (readonly [shape: Shape, pool: string, deliveries: string,
 ]
 
 describe.skipIf(amqpUrl === null).each(CASES)('%s, %s pool, %s deliveries', (_shape, _pool, _deliveries, one) => {
-  test('I8, I9, SC43, SC44: dying in front of each statement and acknowledgement loses and repeats nothing', {
+  test('I8, I9, SC43, SC44, R48: dying in front of each statement and acknowledgement loses and repeats nothing', {
     timeout: 300_000,
   }, async () => {
     const steps = await trace(one)

@@ -146,7 +146,7 @@ async function dieAt(at: StepName, bench: Bench): Promise<void> {
 }
 
 describe.skipIf(amqpUrl === null)('relay to RabbitMQ', () => {
-  test('I7, I8, SC34, R23: dying in front of each statement and publish loses nothing, keeps order and repeats ids and bytes', {
+  test('I7, I8, SC34, R23, R48: dying in front of each statement and publish loses nothing, keeps order and repeats ids and bytes', {
     timeout: 300_000,
   }, async () => {
     const [first] = benches
