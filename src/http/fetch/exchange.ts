@@ -87,8 +87,15 @@ function headersOf(produced: Produced): HeaderList {
 }
 
 async function readBytes(request: Request, bytesMax: number): Promise<Uint8Array | 'too-large' | 'gone'> {
+  const declared = Number(request.headers.get('content-length') ?? Number.NaN)
+  if (declared > bytesMax) return 'too-large'
+  // A server ends a body at its declared length, and hosts read such bodies without making a stream of them.
+  if (declared >= 0) {
+    const whole = await request.arrayBuffer().catch(() => undefined)
+    if (whole === undefined) return 'gone'
+    return whole.byteLength > bytesMax ? 'too-large' : new Uint8Array(whole)
+  }
   if (request.body === null) return NO_BODY
-  if (Number(request.headers.get('content-length') ?? 0) > bytesMax) return 'too-large'
   const reader = request.body.getReader()
   const chunks: Uint8Array[] = []
   let size = 0
