@@ -45,8 +45,9 @@ test('R26, I13: with a million published messages the backlog is read through ou
   )
   await bench.pool.query('analyze')
   const sql = outboxStatements(`"${SCHEMA}"`)
+  const inFlight = `'{[1000001,1000002]}'`
   for (const name of ['read', 'readLarge'] as const) {
-    const found = await plan(name, sql[name].text, `0, '{1000001,1000002}', 1000, 33554432`)
+    const found = await plan(name, sql[name].text, `0, ${inFlight}, 1000, 33554432`)
     const tables = found.filter((node) => node['Relation Name'] !== undefined)
     expect(tables.map((node) => node['Index Name'])).toEqual(['outbox_pkey'])
     expect(found.some((node) => node['Node Type'] === 'Sort' && node === found[0])).toBe(false)
@@ -58,7 +59,7 @@ test('R26, I13: with a million published messages the backlog is read through ou
     settled.filter((node) => node['Node Type'].includes('Seq Scan')).map((node) => node['Relation Name']),
   ).not.toContain('outbox')
   expect(settled.map((node) => node['Relation Name'])).not.toContain('outbox_history')
-  const onward = await plan('onward', sql.settleAndRead.text, `${lease}, ${seqs}, true, ${seqs}, 1000, 32768`)
+  const onward = await plan('onward', sql.settleAndRead.text, `${lease}, ${seqs}, true, ${inFlight}, 1000, 32768`)
   expect(
     onward
       .filter((node) => node['Relation Name'] === 'outbox' && 'Index Name' in node)

@@ -93,7 +93,7 @@ export class PostgresOutbox implements OutboxStore {
     const left = this.#largeReads.get(lane) ?? 0
     if (left === 0) {
       const perRow = Math.max(1, Math.floor(bytesMax / limit))
-      const { rows } = await this.#runner.run(this.#sql.read, [lane, literal(inFlight), limit, perRow], doing)
+      const { rows } = await this.#runner.run(this.#sql.read, [lane, ranges(inFlight), limit, perRow], doing)
       const small = rows.findIndex((row) => row['payload'] === null)
       if (small === -1) return readResult(rows, lane)
       if (small > 0) return { ...readResult(rows.slice(0, small), lane), more: true }
@@ -101,7 +101,7 @@ export class PostgresOutbox implements OutboxStore {
     } else {
       this.#largeReads.set(lane, left - 1)
     }
-    const { rows } = await this.#runner.run(this.#sql.readLarge, [lane, literal(inFlight), limit, bytesMax], doing)
+    const { rows } = await this.#runner.run(this.#sql.readLarge, [lane, ranges(inFlight), limit, bytesMax], doing)
     return { ...readResult(rows, lane), more: rows.length > 0 }
   }
 
@@ -129,7 +129,7 @@ export class PostgresOutbox implements OutboxStore {
     }
     const statement = options.history ? this.#sql.settleToHistoryAndRead : this.#sql.settleAndRead
     const perRow = Math.max(1, Math.floor(bytesMax / limit))
-    const values = [literal(seqs), options.progress, literal(inFlight), limit, perRow]
+    const values = [literal(seqs), options.progress, ranges(inFlight), limit, perRow]
     const { rows } = await this.#step(statement, lease, leaseMs, values)
     if (rows.length === 0) return { kind: 'lost', rows: [], durable: true }
     if (rows[0]?.['seq'] === null) return { kind: 'done', rows: [], durable: true }
@@ -179,7 +179,7 @@ export class PostgresOutbox implements OutboxStore {
     limit: number,
     bytesMax: number,
   ): Promise<{ readonly rows: readonly ParkedRow[]; readonly nextInMs: number | null }> {
-    const values = [lane, literal(inFlight), limit, bytesMax]
+    const values = [lane, ranges(inFlight), limit, bytesMax]
     const { rows } = await this.#runner.run(this.#sql.due, values, `reading parked rows of lane ${lane}`)
     const next = rows[0]?.['next_in_ms'] ?? null
     return {
@@ -290,6 +290,20 @@ function literal(numbers: readonly number[]): string {
   return `{${numbers.join(',')}}`
 }
 
+/** As a multirange: numbers that follow each other are one range. */
+function ranges(numbers: readonly number[]): string {
+  const sorted = [...numbers].sort((one, other) => one - other)
+  let text = ''
+  for (let from = 0; from < sorted.length; ) {
+    const low = sorted[from] as number
+    let high = low
+    for (from += 1; from < sorted.length && (sorted[from] as number) <= high + 1; from += 1)
+      high = sorted[from] as number
+    text += `${text === '' ? '' : ','}[${low},${high}]`
+  }
+  return `{${text}}`
+}
+
 /** Errors come from brokers; U+0000 and lone surrogates must not keep a row from being moved. */
 function storable(text: string): string {
   return text.replaceAll('\0', '').toWellFormed()
@@ -309,9 +323,9 @@ function pendingRow(row: Row, lane: number): PendingRow {
     topic: row['topic'] as string,
     orderingKey: row['ordering_key'] as string | null,
     payload: row['payload'] as string,
-    encoding: row['encoding'] as string,
-    contentType: row['content_type'] as string,
-    headers: row['headers'] as string,
+    encoding: (row['encoding'] as string | null) ?? 'text',
+    contentType: (row['content_type'] as string | null) ?? 'application/json',
+    headers: (row['headers'] as string | null) ?? '{}',
     createdAtMs: Number(row['created_at_ms']),
   }
 }
