@@ -49,7 +49,7 @@ function led(client: pg.Client, statements: readonly PgStatement[], ...args: rea
     const end = (error: Error | null, results: readonly PgResult[]) =>
       error === null ? resolve(results) : reject(error)
     const given = { port: portOf(client), statements, prepare: true, end }
-    sent = sendLed(client as unknown as PgClient, given, args)
+    sent = sendLed(client as unknown as PgClient, given, args, () => Promise.reject(new Error('not led')))
   })
   lead.catch(() => {})
   return { answer: sent?.answer as Promise<pg.QueryResult> | undefined, lead }
@@ -117,6 +117,35 @@ describe.each([{ pipeline: true }, { pipeline: false }])('a client with $pipelin
     await expect(led(client, [BEGIN, REFUSE], statement).answer).rejects.toMatchObject({ code: '22012' })
     await client.query('rollback')
     expect((await client.query(statement)).rows).toEqual([{ n: 7 }])
+    await client.end()
+  })
+
+  test('a named statement that the server cannot parse is parsed anew when it comes again', async () => {
+    const client = await connected(options)
+    const statement = { name: 'later', text: 'select n from made_later where n > $1', values: [0] }
+    await expect(led(client, [BEGIN, answer('a')], statement).answer).rejects.toMatchObject({ code: '42P01' })
+    await client.query('rollback')
+    await client.query('create temp table made_later (n int)')
+    expect((await client.query(statement)).rows).toEqual([])
+    await client.end()
+  })
+
+  test('what the driver refuses, and what has no end of its own, is not led and not sent', async () => {
+    const client = await connected(options)
+    await client.query({ name: 'taken', text: 'select $1::int', values: [1] })
+    for (const args of [
+      [{ name: 'taken', text: 'select $1::text', values: ['x'] }],
+      ['select $1::text', 'no list'],
+      [{ text: 'select $1::int', values: [1], rows: 1 }],
+      [{ text: 'select $1::int', values: [1], callback: 'no function' }],
+      [{ name: 'no values', text: 'select 1' }],
+    ]) {
+      expect(led(client, [BEGIN], ...args).answer).toBeUndefined()
+    }
+    expect(
+      (await client.query({ name: 'taken', text: 'select $1::int as n', values: [2] }).catch((e) => e)).message,
+    ).toMatch(/must be unique/)
+    expect((await client.query({ name: 'taken', text: 'select $1::int', values: [2] })).rowCount).toBe(1)
     await client.end()
   })
 

@@ -298,11 +298,34 @@ export class GatedTransaction<C extends PgClient> {
       // Before it is sent: what it is answered at once must find it.
       this.#sent = true
       this.#phase = 'open'
-      const led = sendLed(this.#client, { port: this.#port, statements: this.#openingStatements(), prepare, end }, args)
-      this.#led = led !== undefined
-      if (led !== undefined) return led.answer
-      this.#sent = false
+      const lead = { port: this.#port, statements: this.#openingStatements(), prepare, end }
+      try {
+        const led = sendLed(this.#client, lead, args, () => this.#unled(args, send))
+        this.#led = led !== undefined
+        if (led !== undefined) return led.answer
+        this.#unsent()
+      } catch (error) {
+        this.#unsent()
+        throw error
+      }
     }
+    return this.#firstAlone(args, send)
+  }
+
+  /** The first statement was handed on without its lead, and refused: BEGIN and the gate are still to be sent. */
+  #unled(args: readonly unknown[], send: () => unknown): unknown {
+    this.#led = false
+    if (this.#phase === 'ended') return refusedQuery(args)
+    this.#unsent()
+    return this.#firstAlone(args, send)
+  }
+
+  #unsent(): void {
+    this.#sent = false
+    this.#phase = 'unsent'
+  }
+
+  #firstAlone(args: readonly unknown[], send: () => unknown): unknown {
     // A query object (a cursor) has to be returned at once.
     if (this.#pipelined || isSubmittable(args[0])) return this.#behindGate(send)
     return this.#afterGate(this.begin(), args, send)
@@ -321,7 +344,10 @@ export class GatedTransaction<C extends PgClient> {
 
   /** A driver without pipelining must not queue behind BEGIN. */
   #afterGate(gate: Promise<PgResult>, args: readonly unknown[], send: () => unknown): Promise<unknown> {
-    return gate.then(send, (error: unknown) => refusedQuery(args, error))
+    return gate.then(
+      () => (this.#phase === 'ended' ? refusedQuery(args) : send()),
+      (error: unknown) => refusedQuery(args, error),
+    )
   }
 
   /** The gate and the work's first statement leave in one packet. */
