@@ -20,6 +20,7 @@ import { newAttempt } from '../operation/operation.ts'
 import { settle } from '../operation/transaction.ts'
 import { runUnrecorded } from '../operation/unrecorded.ts'
 import { isOnceError, OnceError } from '../shared/errors.ts'
+import { describe } from '../shared/options.ts'
 import type { Attempt, OperationRecord } from '../store/operation.ts'
 import type { Answer, Exchange, HandlerContext, RequestBody } from './exchange.ts'
 import { parseKey } from './key.ts'
@@ -74,6 +75,7 @@ export class Guard<Tx, Req> {
         this.policy.onError(error, exchange.request)
         return instead(plainProblem(this.policy.problems, 500, 'Internal Server Error', NOT_CARRIED_OUT))
       }
+      if (this.#engine.store.operations.failureOf(error) === 'retry') return instead(this.problem(conflicted(error)))
       if (!isOnceError(error)) throw error
       if (error.status === null || error.status === 500) this.policy.onError(error, exchange.request)
       return instead(this.problem(error))
@@ -190,6 +192,9 @@ export class Guard<Tx, Req> {
       throw new SetupError(`${this.#where}: scope gave no tenant for this request; refused`)
     }
     const parts = typeof tenant === 'string' ? [tenant] : tenant
+    if (!Array.isArray(parts)) {
+      throw new SetupError(`${this.#where}: scope takes a string or a list of strings, got ${describe(parts)}`)
+    }
     return this.policy.uniqueWithin === 'tenant' ? parts : [...parts, this.#operationOf(exchange)]
   }
 
@@ -240,6 +245,11 @@ export class Guard<Tx, Req> {
 
 function instead(response: WholeResponse): Answer {
   return { kind: 'instead', response }
+}
+
+/** The store has rolled the work back, whatever the handler has answered. */
+function conflicted(cause: unknown): OnceError {
+  return new OnceError('STORE_UNAVAILABLE', 'rolled back by a deadlock or a serialization failure', { cause })
 }
 
 /** `signal` is made when it is asked for, so the context is passed on and not copied. */

@@ -70,6 +70,8 @@ export async function runAttempt<Tx, W>(
       if (verdict !== 'claimed') return { kind: verdict }
     }
     const value = await runWork(opened, outbox, work, options.timeoutMs)
+    // A work that swallowed it must not make it final.
+    if (opened.conflict !== undefined) return { kind: 'again', cause: opened.conflict }
     const ending = endingOf(value)
     if (ending.state === 'rejected') {
       const decided = await refusal(opened)
@@ -97,7 +99,9 @@ async function whyFailed<Tx>(engine: Engine<Tx>, opened: OpenOperation<Tx>, thro
     error = gateError
   }
   const failure = engine.store.operations.failureOf(error)
-  if (failure === 'other') return { kind: 'failed', error }
+  if (failure === 'other') {
+    return opened.conflict === undefined ? { kind: 'failed', error } : { kind: 'again', cause: opened.conflict }
+  }
   // It may be some other connection of the work (a cache, an API) that was lost: then the error is the work's own.
   if (failure === 'connectionLost' && (await opened.rollback()) === 'rolledBack') return { kind: 'failed', error }
   return { kind: 'again', cause: error }

@@ -34,7 +34,9 @@ export async function runUnrecorded<Tx>(
   })
   const outbox = new OutboxBuffer(engine.outboxLimits)
   try {
-    if (!(await runWork(opened, outbox, work, settings.timeoutMs))) return
+    const commits = await runWork(opened, outbox, work, settings.timeoutMs)
+    if (opened.conflict !== undefined) throw opened.conflict
+    if (!commits) return
     const rows = outbox.end()
     const result = await opened.finish(undefined, rows)
     if (result === 'stored') {

@@ -83,6 +83,8 @@ export interface OpenOptions {
 export interface OpenOperation<Tx> {
   /** The user's own handle; its first statement carries BEGIN and the gate. Dead after finish or rollback. */
   readonly tx: Tx
+  /** The deadlock or serialization failure by which the store has rolled the work back; undefined when there was none. */
+  readonly conflict: unknown
   /** Database time, through the same transaction. */
   now(): Promise<Date>
   /** The store's decision; undefined while nothing was sent. Rejects when the store cannot be asked. */

@@ -111,6 +111,21 @@ describe.each([
     )
   })
 
+  test('T1, T16: a scope that gives no text is told to the operator, and the caller gets a problem', async () => {
+    for (const tenant of [42, true, {}, Symbol('acme'), new Set(['acme']), [7], 'a\nb']) {
+      errors.length = 0
+      await serving(
+        (app) => app.post('/orders', guarded({ scope: () => tenant as string }), (_req, res) => res.sendStatus(201)),
+        async (post) => {
+          const answer = await post()
+          expect([answer.status, answer.headers['content-type']]).toEqual([500, 'application/problem+json'])
+          expect(answer.text).not.toMatch(/scope|tenant/)
+          expect(String(errors[0])).toMatch(/scope/)
+        },
+      )
+    }
+  })
+
   test('headers of outer layers come with every answer: first, replay and problem', async () => {
     await serving(
       (app) => {

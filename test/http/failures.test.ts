@@ -7,6 +7,7 @@ import { type HandlerContext, idempotency, type NodeRouteOptions } from '../../s
 import { createOnce } from '../../src/index.ts'
 import { madeOrExisting, postgres, uniqueViolation } from '../../src/stores/postgres/index.ts'
 import { type TcpProxy, tcpProxy } from '../../src/testing/services/tcp-proxy.ts'
+import { eventually } from '../eventually.ts'
 import { type Guard, openGuard } from '../operation/guard.ts'
 import { listen } from './adapters/node.ts'
 import { type Answered, send } from './client.ts'
@@ -22,10 +23,14 @@ beforeAll(async () => {
   proxy = await tcpProxy({ target: { host, port: Number(port) } })
   pool = new pg.Pool({ connectionString: proxy.through(guard.url), pipeline: true, max: 4 })
   pool.on('error', () => {})
+  // One of them for each `once` below.
+  pool.setMaxListeners(32)
   schema = new pg.Client({ connectionString: guard.url })
   await schema.connect()
   await schema.query('create table parent (id int primary key)')
   await schema.query('create table child (parent int references parent deferrable initially deferred)')
+  await schema.query('create table stock (id int primary key, n int)')
+  await schema.query('insert into stock values (1, 0), (2, 0)')
   await schema.query(
     'create table invoice (id int generated always as identity, merchant text, ref text, unique (merchant, ref))',
   )
@@ -41,7 +46,7 @@ type Handler = (tx: pg.PoolClient, key: string) => Promise<readonly [status: num
 
 async function serving(
   handler: Handler,
-  run: (post: (key: string) => Promise<Answered>) => Promise<void>,
+  run: (post: (key: string) => Promise<Answered>, port: number) => Promise<void>,
   options: Partial<NodeRouteOptions> = {},
 ): Promise<void> {
   const once = createOnce({ store: postgres(pool, { answerTimeoutMs: 2_000, acquireTimeoutMs: 1_000 }) })
@@ -56,7 +61,7 @@ async function serving(
   )
   const served = await listen(http.createServer(listener))
   try {
-    await run((key) => send(served.port, { path: '/orders', key, body: '{}' }))
+    await run((key) => send(served.port, { path: '/orders', key, body: '{}' }), served.port)
   } finally {
     await served.close()
   }
@@ -175,6 +180,124 @@ test('B107: one connection serves ten requests at once', async () => {
   expect(answers.map(({ status }) => status)).toEqual(Array.from({ length: 10 }, () => 201))
   await served.close()
   await one.end()
+})
+
+/** A statement that the database refuses with a serialization failure, after another write of the handler. */
+const losing: Handler = async (tx, key) => {
+  await insert(tx, key)
+  await guard.admin.query('update stock set n = n + 1 where id = 1')
+  await tx.query('update stock set n = n + 1 where id = 1')
+  return [201, {}]
+}
+
+const swallowing =
+  (status: number): Handler =>
+  async (tx, key) =>
+    await losing(tx, key).catch(() => [status, { detail: 'never' }] as const)
+
+const telling: Handler = async (tx, key) => {
+  await insert(tx, key)
+  await guard.admin.query('update stock set n = n + 1 where id = 1')
+  return await new Promise((resolve) => {
+    tx.query('update stock set n = n + 1 where id = 1', [], (error: Error | null) =>
+      resolve([error === null ? 201 : 500, { detail: 'never' }]),
+    )
+  })
+}
+
+test.each([
+  ['thrown', losing],
+  ['swallowed and answered with 201', swallowing(201)],
+  ['swallowed and answered with 400', swallowing(400)],
+  ['swallowed and answered with 500', swallowing(500)],
+  ['told to a callback and answered with 500', telling],
+])(
+  'R13, T5: a serialization failure in the handler, %s, is 503 with Retry-After, leaves nothing, and the retry runs',
+  async (way, first) => {
+    const name = `lost ${way}`.replaceAll(' ', '-')
+    let handler = first
+    await serving(
+      async (tx, key) => await handler(tx, key),
+      async (post) => {
+        const answer = await post(name)
+        expect([answer.status, answer.json()['code'], answer.json()['retryable']]).toEqual([
+          503,
+          'STORE_UNAVAILABLE',
+          true,
+        ])
+        expect(answer.headers['retry-after']).toMatch(/^[1-9]\d*$/)
+        expect(answer.text).not.toContain('never')
+        expect(await guard.count(name)).toBe(0)
+        handler = insert
+        const again = await post(name)
+        expect([again.status, again.headers['idempotent-replayed']]).toEqual([201, undefined])
+        expect(await guard.count(name)).toBe(1)
+      },
+      { isolation: 'repeatable read' },
+    )
+  },
+)
+
+test('R13: without a key too, a serialization failure that the handler swallows is 503', async () => {
+  await serving(
+    swallowing(201),
+    async (_post, port) => {
+      const answer = await send(port, { path: '/orders', body: '{}' })
+      expect([answer.status, answer.json()['code']]).toEqual([503, 'STORE_UNAVAILABLE'])
+      expect(await guard.count('')).toBe(0)
+    },
+    { isolation: 'repeatable read', required: false },
+  )
+})
+
+test('R13: a deadlock that the handler loses is 503 with Retry-After, and the retry runs', async () => {
+  const other = new pg.Client({ connectionString: guard.url })
+  await other.connect()
+  let deadlocks = true
+  await serving(
+    async (tx, key) => {
+      if (!deadlocks) return await insert(tx, key)
+      deadlocks = false
+      await tx.query(`set local deadlock_timeout = '10ms'`)
+      await tx.query('update stock set n = n + 1 where id = 1')
+      await other.query(`begin; set local deadlock_timeout = '60s'; update stock set n = n + 1 where id = 2`)
+      const waiting = other.query('update stock set n = n + 1 where id = 1')
+      await eventually('the other waits for us', async () => {
+        const { rows } = await guard.admin.query('select 1 from pg_locks where not granted')
+        return rows.length > 0
+      })
+      try {
+        await tx.query('update stock set n = n + 1 where id = 2')
+      } finally {
+        await waiting
+        await other.query('rollback')
+      }
+      return [201, {}]
+    },
+    async (post) => {
+      const answer = await post('deadlock')
+      expect([answer.status, answer.json()['code']]).toEqual([503, 'STORE_UNAVAILABLE'])
+      expect(answer.headers['retry-after']).toBeDefined()
+      expect((await post('deadlock')).status).toBe(201)
+      expect(await guard.count('deadlock')).toBe(1)
+    },
+  )
+  await other.end()
+})
+
+test('a serialization failure that a savepoint has undone is the own affair of the handler', async () => {
+  await serving(
+    async (tx) => {
+      await tx.query('savepoint before')
+      await losing(tx, 'saved').catch(() => tx.query('rollback to before'))
+      return [404, { detail: 'own' }]
+    },
+    async (post) => {
+      expect((await post('saved')).status).toBe(404)
+      expect((await post('saved')).headers['idempotent-replayed']).toBe('true')
+    },
+    { isolation: 'repeatable read' },
+  )
 })
 
 test('R06: a violation of a business constraint is "already done", also under another key, and other violations are errors', async () => {

@@ -165,6 +165,7 @@ interface InnerTransaction {
 
 class MemoryOpenOperation implements OpenOperation<MemoryTx> {
   readonly tx: MemoryTx
+  readonly conflict: undefined = undefined
   readonly #store: MemoryOperations
   readonly #attempt: Attempt
   readonly #gated: boolean

@@ -86,6 +86,14 @@ export class GatedTransaction<C extends PgClient> {
   readonly #answerOfGate: GateAnswer = new GateAnswer()
   /** Made when somebody waits for the gate's answer. */
   #gate: Promise<PgResult> | undefined
+  #conflict: unknown
+  /** Made once for a transaction, not for each statement. */
+  readonly #noteResult = () => {
+    this.#conflict = undefined
+  }
+  readonly #noteError = (error: unknown) => {
+    if (classify(error) === 'retry') this.#conflict = error
+  }
 
   constructor(client: C, connections: Connections<C>, opening: Opening, settings: GatedSettings) {
     this.#client = client
@@ -113,6 +121,14 @@ export class GatedTransaction<C extends PgClient> {
   /** Answer of the gate once it is there and lets the work run. */
   get passed(): PgResult | undefined {
     return this.#answerOfGate.passed
+  }
+
+  /**
+   * The deadlock or serialization failure that has ended the transaction, whatever the work made of it; undefined when
+   * there was none, or a savepoint saved the rest.
+   */
+  get conflict(): unknown {
+    return this.#conflict
   }
 
   /** Sends BEGIN and the gate unless that was done. */
@@ -368,14 +384,32 @@ export class GatedTransaction<C extends PgClient> {
       : { text: statement.text, ...(statement.values === undefined ? {} : { values: statement.values }) }
   }
 
+  /** The statement, told to us as well when it answers to a callback. */
+  #noting(args: unknown[]): unknown[] {
+    const callback: unknown = args.at(-1)
+    if (typeof callback !== 'function') return args
+    const noting = (error: unknown, ...rest: unknown[]) => {
+      if (error === null || error === undefined) this.#noteResult()
+      else this.#noteError(error)
+      return Reflect.apply(callback, undefined, [error, ...rest]) as unknown
+    }
+    return [...args.slice(0, -1), noting]
+  }
+
   #handle(): C {
     const run: unknown = Reflect.get(this.#client, 'query')
     if (typeof run !== 'function') throw new TypeError('the pool gave a client without a query method')
-    const query = (...args: unknown[]): unknown => {
+    const query = (...given: unknown[]): unknown => {
+      const args = this.#noting(given)
       if (this.#phase === 'ended' || this.#answerOfGate.refusedBy !== undefined) return refusedQuery(args)
       const send = (): unknown => Reflect.apply(run, this.#client, args)
-      if (!this.#sent) return this.#first(args, send)
-      return this.#answerOfGate.passed === undefined ? this.#beforeDecision(args, send) : send()
+      const answer = !this.#sent
+        ? this.#first(args, send)
+        : this.#answerOfGate.passed === undefined
+          ? this.#beforeDecision(args, send)
+          : send()
+      if (answer instanceof Promise) answer.then(this.#noteResult, this.#noteError)
+      return answer
     }
     const refused = (): never => {
       throw new OnceError('NOT_A_TRANSACTION', 'the connection behind tx is ours to release')

@@ -228,6 +228,10 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
     this.#settings = settings
   }
 
+  get conflict(): unknown {
+    return this.#transaction.conflict
+  }
+
   async now(): Promise<Date> {
     const { rows } = await this.#transaction.query({
       text: 'select (extract(epoch from pg_catalog.clock_timestamp()) * 1000)::float8 as ms',
