@@ -8,19 +8,28 @@
 
 import { isWellFormed } from './json-string.ts'
 
+const LENGTH_BYTES = 8
+const TWO_32 = 2 ** 32
+
 /** Bytes of the fields, one after the other: big-endian 64-bit length, content. */
 export function lengthPrefixed(fields: readonly (string | Uint8Array)[]): Buffer {
-  const parts: Uint8Array[] = []
-  for (const field of fields) {
-    const content = typeof field === 'string' ? utf8(field) : field
-    const length = Buffer.alloc(8)
-    length.writeBigUInt64BE(BigInt(content.byteLength))
-    parts.push(length, content)
+  const sizes = fields.map(sizeOf)
+  const bytes = Buffer.allocUnsafe(sizes.reduce((sum, size) => sum + LENGTH_BYTES + size, 0))
+  let at = 0
+  for (const [index, field] of fields.entries()) {
+    const size = sizes[index] as number
+    bytes.writeUInt32BE(Math.floor(size / TWO_32), at)
+    bytes.writeUInt32BE(size % TWO_32, at + 4)
+    at += LENGTH_BYTES
+    if (typeof field === 'string') bytes.write(field, at, size, 'utf8')
+    else bytes.set(field, at)
+    at += size
   }
-  return Buffer.concat(parts)
+  return bytes
 }
 
-function utf8(text: string): Uint8Array {
-  if (!isWellFormed(text)) throw new TypeError('request: text with a lone surrogate, which UTF-8 cannot say')
-  return Buffer.from(text, 'utf8')
+function sizeOf(field: string | Uint8Array): number {
+  if (typeof field !== 'string') return field.byteLength
+  if (!isWellFormed(field)) throw new TypeError('request: text with a lone surrogate, which UTF-8 cannot say')
+  return Buffer.byteLength(field)
 }

@@ -12,11 +12,10 @@ const SHORT_CHARS_MAX = 12
 
 /** Anything but the units that stand for themselves: U+0020 and up, without quote, backslash and surrogates. */
 const ESCAPED_OR_SURROGATE = /[^ !#-[\]-\ud7ff\ue000-\uffff]/
-const LONE_SURROGATE = /\p{Surrogate}/u
 
 /** Whether every surrogate of `text` is half of a pair, so that UTF-8 can spell it. */
 export function isWellFormed(text: string): boolean {
-  return !LONE_SURROGATE.test(text)
+  return text.isWellFormed()
 }
 
 /** `text` between quotes, canonically escaped; undefined when it holds a lone surrogate. */

@@ -9,7 +9,7 @@
  * @module
  */
 
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { choiceOption, describe, refuseUnknownOptions } from '../shared/options.ts'
 import { canonicalText } from './canonical-text.ts'
 import { canonicalJson, canonicalParsedJson } from './canonical-value.ts'
@@ -63,7 +63,7 @@ export interface RequestFingerprintOptions {
 export function requestFingerprint(request: FingerprintRequest, options: RequestFingerprintOptions = {}): Fingerprint {
   const rules = checkedOptions(options)
   checkRequest(request)
-  const headers = linesOf(request.headers)
+  const headers = linesOf(request.headers, ['content-type', 'content-encoding', ...rules.headers])
   const type = contentType(headers.get('content-type') ?? [])
   const encodings = isDecoded(request) ? [] : contentEncodings(headers.get('content-encoding') ?? [])
   const body = bodyOf(request, encodings.length === 0 ? type.known : undefined, rules)
@@ -237,13 +237,22 @@ function chosenHeader(name: string, lines: readonly string[] | undefined): strin
   return lines === undefined ? [] : [name, lines.join(', ')]
 }
 
-function linesOf(headers: RequestHeaders): Map<string, string[]> {
+/** The lines of the headers that count, by name in lower case. */
+function linesOf(headers: RequestHeaders, wanted: readonly string[]): Map<string, string[]> {
   const lines = new Map<string, string[]>()
+  if (headers instanceof Headers) {
+    // Going through all of them sorts them.
+    for (const name of wanted) {
+      const value = headers.get(name)
+      if (value !== null) lines.set(name, [trimmed(value)])
+    }
+    return lines
+  }
   const entries = isIterable(headers) ? headers : Object.entries(headers)
   for (const [name, value] of entries) {
-    if (value === undefined) continue
-    const values = (typeof value === 'string' ? [value] : [...value]).map(trimmed)
     const lower = name.toLowerCase()
+    if (value === undefined || !wanted.includes(lower)) continue
+    const values = (typeof value === 'string' ? [value] : [...value]).map(trimmed)
     lines.set(lower, [...(lines.get(lower) ?? []), ...values])
   }
   return lines
@@ -263,5 +272,5 @@ function pathAndQuery(target: string): [path: string, query: string] {
 }
 
 function sha256(content: string | Uint8Array): Buffer {
-  return createHash('sha256').update(content).digest()
+  return hash('sha256', content, 'buffer')
 }

@@ -33,12 +33,18 @@ export interface HonoCtx {
   readonly req: {
     raw: Request
     readonly url: string
+    readonly method: string
     readonly routePath: string
     json(): Promise<unknown>
     text(): Promise<string>
     arrayBuffer(): Promise<ArrayBuffer>
+    blob(): Promise<Blob>
+    parseBody(): Promise<unknown>
     header(name: string): string | undefined
-    readonly bodyCache: object
+    header(): Record<string, string>
+    param(name: string): string | undefined
+    query(name: string): string | undefined
+    readonly bodyCache: { text?: Promise<string> }
   }
   get res(): Response
   set res(response: Response | undefined)
@@ -54,6 +60,7 @@ export interface HonoApp {
   use(path: string, ...handlers: HonoHandler[]): HonoApp
   onError(handler: (error: Error, context: HonoCtx) => Response): HonoApp
   readonly fetch: (request: Request) => Promise<Response>
+  request(url: string, init: RequestInit): Promise<Response>
 }
 
 export const Hono: new () => HonoApp = ((await load('hono')) as { readonly Hono: new () => HonoApp }).Hono

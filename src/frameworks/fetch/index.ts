@@ -53,7 +53,7 @@ export function idempotency<Tx, Rest extends readonly unknown[] = []>(
   if (typeof handler !== 'function') throw new TypeError('idempotency takes a handler')
   return async (request, ...rest) => {
     const answer = await guardFetch(guard, { request, raw: request, template: undefined }, async (context, readable) =>
-      handler(readable, context, ...rest),
+      handler(readable.request(), context, ...rest),
     )
     return answer ?? (await handler(request, undefined as never, ...rest))
   }

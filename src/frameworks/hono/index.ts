@@ -11,6 +11,7 @@ import { Guard } from '../../http/guard.ts'
 import type { RouteOptions } from '../../http/options.ts'
 import { type StatusOptions, StatusResource } from '../../http/status.ts'
 import type { Once } from '../../once.ts'
+import { type LentRequest, lendRequest } from './request.ts'
 
 export { onceOf } from '../../http/context.ts'
 export type { HandlerContext } from '../../http/exchange.ts'
@@ -21,14 +22,7 @@ export type { EncryptionKeys } from '../../http/stored.ts'
 
 /** The part of Hono's context that is used. */
 export interface HonoContext {
-  readonly req: {
-    raw: Request
-    readonly url: string
-    readonly routePath: string
-    json(): Promise<unknown>
-    arrayBuffer(): Promise<ArrayBuffer>
-    readonly bodyCache?: object
-  }
+  readonly req: LentRequest & { readonly routePath: string }
   get res(): Response
   set res(response: Response | undefined)
 }
@@ -65,7 +59,7 @@ export function idempotency<Tx, Ctx extends HonoContext = HonoContext>(
       readAlready: () => readAlready(context),
     }
     const answer = await guardFetch(guard, exchange, async (handlerContext, readable) => {
-      if (!context.req.raw.bodyUsed || !hasCache(context)) context.req.raw = readable
+      if (readable.bytes !== undefined) lendRequest(context.req, readable.bytes, readable.request)
       lendContext(context, handlerContext)
       ran = true
       await next()
@@ -100,10 +94,6 @@ export function operationStatus<Tx, Ctx extends HonoContext = HonoContext>(
 async function readAlready(context: HonoContext): Promise<RequestBody> {
   if ('json' in (context.req.bodyCache ?? {})) return { parsed: await context.req.json() }
   return { bytes: new Uint8Array(await context.req.arrayBuffer()), contentDecoded: false }
-}
-
-function hasCache({ req }: HonoContext): boolean {
-  return Object.keys(req.bodyCache ?? {}).length > 0
 }
 
 /** A wildcard says where the middleware lies, not which route was matched. */

@@ -18,20 +18,30 @@ export interface FetchExchange<Req> {
   readonly readAlready?: (() => Promise<RequestBody>) | undefined
 }
 
+/** The request for a handler. */
+export interface Readable {
+  /** The body's bytes, where the guard has read them. */
+  readonly bytes: Uint8Array | undefined
+  /**
+   * A request that can be read from the beginning, and does not abort when the caller hangs up. Made when it is asked
+   * for: it costs as much as a look-up, and a replay needs none.
+   */
+  request(): Request
+}
+
 /**
- * Guards one request. `start` starts the handler; the request it gets can be read from the beginning, and does not abort
- * when the caller hangs up.
+ * Guards one request. `start` starts the handler.
  *
  * @returns undefined when the handler has to run unguarded. Rejects with the handler's own error.
  */
 export async function guardFetch<Tx, Req>(
   guard: Guard<Tx, Req>,
   exchange: FetchExchange<Req>,
-  start: (context: HandlerContext<Tx>, request: Request) => Promise<Response>,
+  start: (context: HandlerContext<Tx>, readable: Readable) => Promise<Response>,
 ): Promise<Response | undefined> {
   const { raw } = exchange
   const { responseBytesMax, passUnstorable } = guard.policy
-  let request = raw
+  let read: Uint8Array | undefined
   let captured: Captured | undefined
   const key = raw.headers.get('idempotency-key')
   const facts: Exchange<Tx, Req> = {
@@ -48,11 +58,13 @@ export async function guardFetch<Tx, Req>(
       }
       const bytes = await readBytes(raw, bytesMax)
       if (!(bytes instanceof Uint8Array)) return bytes
-      request = withBody(raw, bytes)
+      read = bytes
       return { bytes, contentDecoded: false }
     },
     async run(context) {
-      captured = await capture(await start(context, request), responseBytesMax, passUnstorable)
+      const bytes = read
+      const request = () => (bytes === undefined ? raw : withBody(raw, bytes))
+      captured = await capture(await start(context, { bytes, request }), responseBytesMax, passUnstorable)
       return captured.produced
     },
   }
