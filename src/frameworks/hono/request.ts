@@ -11,10 +11,10 @@
 export interface LentRequest {
   raw: Request
   readonly url: string
-  json(): Promise<unknown>
-  text(): Promise<string>
-  arrayBuffer(): Promise<ArrayBuffer>
-  header(...name: never[]): unknown
+  json: () => Promise<unknown>
+  text: () => Promise<string>
+  arrayBuffer: () => Promise<ArrayBuffer>
+  header: (...name: never[]) => unknown
   readonly bodyCache?: object
 }
 

@@ -26,7 +26,7 @@ export interface Readable {
    * A request that can be read from the beginning, and does not abort when the caller hangs up. Made when it is asked
    * for: it costs as much as a look-up, and a replay needs none.
    */
-  request(): Request
+  readonly request: () => Request
 }
 
 /**
