@@ -67,9 +67,10 @@ export function payloadOf(index: number, key: string): string {
   return JSON.stringify({ orderId: index, customer: key, amountCents: 4_200, note: 'x'.repeat(120) })
 }
 
-const BATCH = 1_000
+/** Messages of one batch. */
+export const BATCH = 1_000
 /** Unconfirmed batches: enough to keep the broker busy, few enough to be bounded. */
-const BATCHES = 3
+export const BATCHES = 3
 
 /** Publishes persistent, mandatory messages with confirms, three batches of a thousand unconfirmed at once. */
 export async function publishAll(broker: BenchBroker, queue: string, messages: readonly Prepared[]): Promise<void> {

@@ -7,9 +7,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import amqp from 'amqplib'
 import type pg from 'pg'
+import type { PublishResult } from '../src/broker/contract.ts'
 import type { Once } from '../src/once.ts'
 import type { RelayEvent } from '../src/outbox/events.ts'
-import { type BenchBroker, type Prepared, prepareMessages, publishAll, startBroker } from './broker.ts'
+import { BATCH, BATCHES, type BenchBroker, type Prepared, prepareMessages, publishAll, startBroker } from './broker.ts'
 import { startChild } from './children.ts'
 import { type BenchDatabase, startDatabase } from './database.ts'
 import { median, quartiles } from './paired.ts'
@@ -19,6 +20,9 @@ import type { SuiteOptions, SuiteResult } from './suite.ts'
 
 const HISTORY_ROWS = 1_000_000
 const IDLE_SAMPLES = 60
+/** Measured when it is asked for: it is about a part of the relay. */
+const PUBLISHER = 'relay-publisher'
+const NO_HEADERS = {}
 
 interface Bench {
   readonly database: BenchDatabase
@@ -50,7 +54,7 @@ export async function relaySuite(options: SuiteOptions): Promise<SuiteResult> {
   }
 }
 
-/** The three backlog figures share the baseline of their repetition. */
+/** The backlog figures share the baseline of their repetition. */
 async function backlog(bench: Bench, options: SuiteOptions): Promise<Result[]> {
   const { say, pairs = 3, messages: count = 100_000, only } = options
   const messages = prepareMessages(count)
@@ -58,7 +62,8 @@ async function backlog(bench: Bench, options: SuiteOptions): Promise<Result[]> {
     { name: 'relay-rabbitmq', limit: 0.75, history: false, writer: false },
     { name: 'relay-history', limit: 0.68, history: true, writer: false },
     { name: 'relay-open-writer', limit: undefined, history: false, writer: true },
-  ].filter(({ name }) => only === undefined || only === name)
+    { name: PUBLISHER, limit: 0.95, history: false, writer: false },
+  ].filter(({ name }) => (only === undefined ? name !== PUBLISHER : only === name))
   if (variants.length === 0) return []
   if (variants.some(({ history }) => history)) await fillHistory(bench)
   await fromMemory(bench, messages.slice(0, Math.ceil(count / 10)))
@@ -69,7 +74,10 @@ async function backlog(bench: Bench, options: SuiteOptions): Promise<Result[]> {
     const order = repetition % 2 === 0 ? variants : [...variants].reverse()
     const before = await fromMemory(bench, messages)
     for (const variant of order) {
-      const rate = await throughRelay(bench, messages, variant)
+      const rate =
+        variant.name === PUBLISHER
+          ? await throughPublisher(bench, messages)
+          : await throughRelay(bench, messages, variant)
       rates.get(variant.name)?.push(rate)
       say(`  ${variant.name}: ${Math.round(rate)}/s`)
     }
@@ -105,6 +113,48 @@ async function fromMemory({ broker }: Bench, messages: readonly Prepared[]): Pro
   const startedAt = performance.now()
   await publishAll(broker, queue, messages)
   const seconds = (performance.now() - startedAt) / 1_000
+  await broker.remove(queue)
+  return messages.length / seconds
+}
+
+/** The relay's publisher with the same messages from memory, as many unconfirmed: its cost beside the client it uses. */
+async function throughPublisher({ broker }: Bench, messages: readonly Prepared[]): Promise<number> {
+  const queue = await broker.queue()
+  const ours = brokers.rabbitmq(() => amqp.connect(broker.url), { exchange: '' })
+  const publisher = ours.openPublisher({ publishTimeoutMs: 10_000 })
+  await publisher.ready(AbortSignal.timeout(10_000))
+  const createdAtMs = Date.now()
+  const startedAt = performance.now()
+  await new Promise<void>((resolve, reject) => {
+    let sent = 0
+    let left = messages.length
+    const send = () => {
+      for (const { id, key, body } of messages.slice(sent, sent + BATCH)) {
+        publisher.publish(
+          {
+            id,
+            topic: queue,
+            orderingKey: key,
+            payload: body,
+            contentType: 'application/json',
+            headers: NO_HEADERS,
+            createdAtMs,
+          },
+          settled,
+        )
+      }
+      sent += BATCH
+    }
+    const settled = ({ kind }: PublishResult) => {
+      if (kind !== 'confirmed') reject(new Error(`a message was ${kind}`))
+      left -= 1
+      if (left === 0) resolve()
+      else if (left % BATCH === 0) send()
+    }
+    for (let batch = 0; batch < BATCHES; batch++) send()
+  })
+  const seconds = (performance.now() - startedAt) / 1_000
+  await publisher.close()
   await broker.remove(queue)
   return messages.length / seconds
 }
