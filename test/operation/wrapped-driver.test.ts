@@ -97,4 +97,28 @@ describe.each(POOLS)('%s pool', (name, config) => {
     await guard.admin.query(`create table ${name}_later (ref text)`)
     expect(await run(1)).toMatchObject({ value: 0, replayed: false })
   })
+
+  test('I3: parsers that the application has given to its pool change nothing of what the guard reads', async () => {
+    const types = { getTypeParser: () => (text: string) => text } as unknown as pg.CustomTypesConfig
+    for (const options of ['-c bytea_output=hex', '-c bytea_output=escape']) {
+      const once = guard.once({ ...config, types, options })
+      await once.migrate()
+      await once.check()
+      const ref = key(`types ${options}`)
+      const run = (payload: number) =>
+        once.transaction({ scope, key: ref, payload }, async (work) => {
+          await work.tx.query(INSERT, [ref])
+          return (await work.now()).getTime() > 0
+        })
+      expect(await run(1)).toEqual({ state: 'succeeded', value: true, replayed: false })
+      expect(await run(1)).toEqual({ state: 'succeeded', value: true, replayed: true })
+      await expect(run(2)).rejects.toMatchObject({ code: 'IDEMPOTENCY_KEY_REUSED' })
+      expect(await guard.count(ref)).toBe(1)
+    }
+  })
+})
+
+test('a pool that asks for binary answers is refused', () => {
+  const pool = new pg.Pool({ connectionString: guard.url, binary: true } as pg.PoolConfig)
+  expect(() => postgres(pool)).toThrow(/binary/)
 })

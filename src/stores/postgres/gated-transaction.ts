@@ -24,6 +24,7 @@ import { GateAnswer } from './gate-answer.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { inlined } from './inline.ts'
 import { isSubmittable, sendLed } from './led-query.ts'
+import { owned } from './own-types.ts'
 
 /** How a transaction opens. */
 export interface Opening {
@@ -149,7 +150,7 @@ export class GatedTransaction<C extends PgClient> {
 
   /** One of our own statements inside the transaction. */
   query(statement: PgStatement): Promise<PgResult> {
-    const send = () => this.#inTime(this.#client.query(this.#prepared(statement)))
+    const send = () => this.#inTime(this.#client.query(owned(this.#prepared(statement))))
     if (this.#led) return this.#answerOfGate.wait().then(send)
     const gate = this.begin()
     return this.#pipelined ? send() : gate.then(send)

@@ -41,6 +41,7 @@ import {
 } from './inbox-operator.ts'
 import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
 import { failureOf, type PostgresSettings, withoutName } from './operations.ts'
+import { owned } from './own-types.ts'
 
 /** How long taking marks waits for a message that another transaction is working on. */
 const LOCK_TIMEOUT_MS = 2_000
@@ -235,7 +236,7 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
     const { prepare, answerTimeoutMs } = this.#settings
     try {
       return await this.#connections.use(answerTimeoutMs, (client) =>
-        client.query(prepare ? statement : withoutName(statement)),
+        client.query(owned(prepare ? statement : withoutName(statement))),
       )
     } catch (error) {
       if (prepare && classify(error) === 'statement') {

@@ -57,6 +57,9 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     'answerTimeoutMs',
     'preparedStatements',
   ])
+  if (poolOption(pool, 'binary') === true) {
+    throw new TypeError('postgres() takes a pool without binary: true, with which the driver misreads bytes and ids')
+  }
   const schema = identifier('schema', options.schema === undefined ? SCHEMA_DEFAULT : options.schema)
   const settings: PostgresSettings = {
     schema: quoted(schema),
@@ -92,9 +95,13 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
 }
 
 function poolMax(pool: PgPool): number {
+  const max = poolOption(pool, 'max')
+  return typeof max === 'number' ? max : POOL_MAX_UNKNOWN
+}
+
+function poolOption(pool: PgPool, name: string): unknown {
   const configured: unknown = 'options' in pool ? pool.options : undefined
-  if (typeof configured !== 'object' || configured === null || !('max' in configured)) return POOL_MAX_UNKNOWN
-  return typeof configured.max === 'number' ? configured.max : POOL_MAX_UNKNOWN
+  return typeof configured === 'object' && configured !== null ? (Reflect.get(configured, name) as unknown) : undefined
 }
 
 /**

@@ -24,6 +24,7 @@ import type {
 } from '../../store/migration.ts'
 import { classify, sqlState } from './classify.ts'
 import type { PgClient, PgPool } from './handle.ts'
+import { owned } from './own-types.ts'
 import { lookAtSchema, refuseSchema, shippedMigrations, withClient } from './schema.ts'
 
 /** Options of {@link migrate}. */
@@ -128,13 +129,15 @@ async function applyNext(
   lockTimeoutMs: number,
 ): Promise<Turn> {
   await client.query({ text: 'begin isolation level read committed' })
-  const { rows } = await client.query({
-    text: `/* effectively-once:migrate.lock */
+  const { rows } = await client.query(
+    owned({
+      text: `/* effectively-once:migrate.lock */
 select set_config('search_path', 'pg_catalog, pg_temp', true), set_config('lock_timeout', $2, true),
   set_config('statement_timeout', $3, true), set_config('idle_in_transaction_session_timeout', $4, true),
   pg_try_advisory_xact_lock(hashtextextended('effectively-once migrate ' || $1, 0)) as locked`,
-    values: [schema, String(lockTimeoutMs), String(STATEMENT_MS), String(IDLE_MS)],
-  })
+      values: [schema, String(lockTimeoutMs), String(STATEMENT_MS), String(IDLE_MS)],
+    }),
+  )
   if (rows[0]?.['locked'] !== true) {
     await client.query({ text: 'rollback' })
     return { kind: 'busy', why: 'another node is migrating' }

@@ -28,6 +28,7 @@ import { GatedTransaction } from './gated-transaction.ts'
 import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { LookupGroup } from './lookup.ts'
 import { outboxInsert, outboxInsertIf } from './outbox-insert.ts'
+import { owned } from './own-types.ts'
 import { OPERATION_CONSTRAINT, type OperationStatements, operationStatements } from './statements.ts'
 import { inYourTransaction, requireTransaction } from './transaction-check.ts'
 import { verifyCommit } from './verify-commit.ts'
@@ -80,7 +81,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
   async running(id: string): Promise<boolean> {
     try {
       const { rows } = await this.#connections.use(this.#settings.answerTimeoutMs, (client) =>
-        client.query(this.#sql.running(id)),
+        client.query(owned(this.#sql.running(id))),
       )
       return rows[0]?.['running'] === true
     } catch (error) {
@@ -134,7 +135,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     const { answerTimeoutMs, prepare } = this.#settings
     return this.#connections.use(answerTimeoutMs, (client) => {
       const port = (statement.values ?? []).every(isPlainValue) ? batchPort(client) : null
-      if (port === null) return client.query(prepare ? statement : withoutName(statement))
+      if (port === null) return client.query(owned(prepare ? statement : withoutName(statement)))
       return new Promise((resolve, reject) => {
         sendBatch(client, port, [statement], prepare, (error, [result]) => {
           if (error === null && result !== undefined) resolve(result)
@@ -152,7 +153,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     try {
       // A ROLLBACK may lie in front of this in the driver's queue; then both statements would commit by themselves, each
       // with an id of its own (B43).
-      const { rows: ids } = await tx.query({ text: 'select pg_catalog.pg_current_xact_id()::text as xid' })
+      const { rows: ids } = await tx.query(owned({ text: 'select pg_catalog.pg_current_xact_id()::text as xid' }))
       const insert = outboxInsertIf(this.#settings.schema, rows, String(ids[0]?.['xid']))
       if ((await tx.query(withoutName(insert))).rowCount === rows.length) return
       throw new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle ended before the messages were added')
@@ -163,7 +164,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
 
   async claimIn(tx: C, attempt: Attempt): Promise<InnerClaim> {
     try {
-      const { rows } = await tx.query(this.#sql.claim(attempt))
+      const { rows } = await tx.query(owned(this.#sql.claim(attempt)))
       const [verdict, transactionId] = String(rows[0]?.['answer']).split(' ')
       return { verdict: verdict as Verdict, transactionId }
     } catch (error) {
@@ -173,7 +174,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
 
   async lookupIn(tx: C, id: string): Promise<OperationRecord | undefined> {
     try {
-      const { rows } = await tx.query(withoutName(this.#sql.lookup([id])))
+      const { rows } = await tx.query(owned(withoutName(this.#sql.lookup([id]))))
       return toRecords(rows)[0]
     } catch (error) {
       throw inYourTransaction(error, 'looking up an operation')
@@ -200,7 +201,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     const { prepare, answerTimeoutMs } = this.#settings
     try {
       const { rows } = await this.#connections.use(answerTimeoutMs, (client) =>
-        client.query(prepare ? statement : withoutName(statement)),
+        client.query(owned(prepare ? statement : withoutName(statement))),
       )
       return toRecords(rows)
     } catch (error) {

@@ -9,6 +9,7 @@
 import { classify, toOnceError } from './classify.ts'
 import { Connections } from './connections.ts'
 import type { PgClient, PgPool, PgResult } from './handle.ts'
+import { owned } from './own-types.ts'
 
 /** A statement without its values. */
 export interface OutboxStatement {
@@ -49,7 +50,7 @@ export class OutboxRunner {
     const { prepare, answerTimeoutMs } = this.#settings
     try {
       return await this.#connections.use(answerTimeoutMs, (client) =>
-        client.query(prepare ? { name, text, values } : { text, values }),
+        client.query(owned(prepare ? { name, text, values } : { text, values })),
       )
     } catch (error) {
       if (prepare && classify(error) === 'statement') {

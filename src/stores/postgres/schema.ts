@@ -17,6 +17,7 @@ import {
 import { classify, toOnceError } from './classify.ts'
 import { Connections } from './connections.ts'
 import type { PgClient, PgPool } from './handle.ts'
+import { owned } from './own-types.ts'
 
 /** What one look at a schema found. */
 export interface SchemaLook {
@@ -76,15 +77,17 @@ export async function lookAtSchema(
   schema: string,
   files: readonly MigrationFile[],
 ): Promise<SchemaLook> {
-  const { rows } = await client.query({
-    text: `/* effectively-once:migrate.look */
+  const { rows } = await client.query(
+    owned({
+      text: `/* effectively-once:migrate.look */
 select pg_catalog.pg_is_in_recovery() as standby,
   pg_catalog.current_setting('transaction_read_only') = 'on' as read_only,
   pg_catalog.current_setting('server_version_num')::int as server_version,
   pg_catalog.to_regnamespace($1) is not null as schema_exists,
   pg_catalog.to_regclass($1 || '.migration') is not null as table_exists`,
-    values: [quoted(schema)],
-  })
+      values: [quoted(schema)],
+    }),
+  )
   const facts = rows[0] ?? {}
   if (facts['standby'] === true) throw new OnceError('REPLICA_REFUSED', 'the server is a standby')
   if (facts['read_only'] === true) throw new OnceError('REPLICA_REFUSED', 'the server or the role is read-only')
@@ -99,10 +102,12 @@ select pg_catalog.pg_is_in_recovery() as standby,
 }
 
 async function readApplied(client: PgClient, schema: string): Promise<readonly AppliedMigration[]> {
-  const { rows } = await client.query({
-    text: `/* effectively-once:migrate.applied */
+  const { rows } = await client.query(
+    owned({
+      text: `/* effectively-once:migrate.applied */
 select version, name, checksum, breaking from ${quoted(schema)}.migration order by version`,
-  })
+    }),
+  )
   return rows.map((row) => ({
     version: Number(row['version']),
     name: String(row['name']),

@@ -13,6 +13,7 @@ import type { Attempt, CommitVerdict } from '../../store/operation.ts'
 import { classify, toOnceError } from './classify.ts'
 import type { Connections } from './connections.ts'
 import type { PgClient } from './handle.ts'
+import { owned } from './own-types.ts'
 import type { OperationStatements } from './statements.ts'
 
 /** Pause between tries while the database cannot be reached, milliseconds. */
@@ -49,7 +50,7 @@ async function tryOnce<C extends PgClient>(
           text: `begin isolation level read committed; set local lock_timeout = ${lockTimeoutMs}`,
         })
         await client.query(sql.lockBoth(attempt))
-        const { rows } = await client.query(sql.token(attempt.id))
+        const { rows } = await client.query(owned(sql.token(attempt.id)))
         await client.query({ text: 'rollback' })
         const { token, standby } = rows[0] ?? {}
         // A standby may not have heard of the commit yet.
