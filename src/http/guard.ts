@@ -112,12 +112,13 @@ export class Guard<Tx, Req> {
   }
 
   async #keyed(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string): Promise<Answer> {
+    // First of all: inside its own work a second guard would find the operation busy, and that would be stored.
+    refuseNesting()
     const record = await this.#lookedUp(attempt)
     if (record !== undefined)
       return instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, record))
     try {
       this.#refuseKnownBusy(attempt)
-      refuseNesting()
       const found = await settle(this.#engine, attempt, this.#workOf(exchange, attempt, key), this.policy.transaction)
       if (found.replayed) this.#lookFirst = LOOK_FIRST
       return found.replayed
@@ -205,7 +206,7 @@ export class Guard<Tx, Req> {
   }
 
   #attemptOf(exchange: Exchange<Tx, Req>, scope: Scope, key: string, body: RequestBody): Attempt {
-    const chosen = this.policy.fingerprint?.(exchange.request, { bytes: body.bytes, json: () => jsonOf(body) })
+    const chosen = this.#chosenFields(exchange.request, body)
     try {
       return newAttempt({ scope, key, fingerprint: this.#fingerprintOf(exchange, body, chosen) })
     } catch (error) {
@@ -214,6 +215,16 @@ export class Guard<Tx, Req> {
       const hint = body.bytes === undefined ? '; put idempotency in front of the body parser, or keep rawBody' : ''
       throw new SetupError(`${this.#where}: ${error.message}${hint}`)
     }
+  }
+
+  /** What the route takes for the body. Without `fields` every body would be the same as every other. */
+  #chosenFields(request: Req, body: RequestBody): { readonly fields: unknown } | undefined {
+    const chosen: unknown = this.policy.fingerprint?.(request, { bytes: body.bytes, json: () => jsonOf(body) })
+    if (chosen === undefined) return undefined
+    if (typeof chosen !== 'object' || chosen === null || !('fields' in chosen) || chosen.fields === undefined) {
+      throw new SetupError(`${this.#where}: fingerprint returns { fields }, not a promise, got ${describe(chosen)}`)
+    }
+    return { fields: chosen.fields }
   }
 
   #fingerprintOf(

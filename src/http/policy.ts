@@ -165,12 +165,23 @@ export function readPolicy<Req>(where: string, options: RouteOptions<Req>): Poli
       retentionMs,
       signal: undefined,
     },
-    onError: options.onError ?? warn,
+    onError: options.onError === undefined ? warn : contained(options.onError),
   }
 }
 
 function warn(error: unknown): void {
   process.emitWarning(error instanceof Error ? error : new Error(String(error)))
+}
+
+/** An error of whoever is told of errors must not become the answer of a request. */
+function contained<Req>(onError: Policy<Req>['onError']): Policy<Req>['onError'] {
+  return (error, request) => {
+    try {
+      onError(error, request)
+    } catch (own) {
+      warn(own)
+    }
+  }
 }
 
 function scopeFunction<Req>(where: string, scope: RouteOptions<Req>['scope']): Policy<Req>['scopeOf'] {

@@ -126,6 +126,75 @@ describe.each([
     }
   })
 
+  test('a status that cannot be sent is refused before the commit, and one in text is the number', async () => {
+    for (const status of [99, 199, 1000, Number.NaN, 'abc', undefined]) {
+      await serving(
+        (app) =>
+          app.post('/orders', guarded(), (_req, res) => {
+            res.statusCode = status as number
+            res.end('never')
+          }),
+        async (post) => {
+          for (const answer of [await post(), await post()]) {
+            expect([answer.status, answer.headers['idempotent-replayed']]).toEqual([500, undefined])
+            expect(answer.text).not.toContain('never')
+          }
+        },
+      )
+    }
+    const answer = await replays((app) =>
+      app.post('/orders', guarded(), (_req, res) => {
+        res.statusCode = '404' as unknown as number
+        res.end('gone')
+      }),
+    )
+    expect(answer.status).toBe(404)
+  })
+
+  test('I4: a fingerprint that is no { fields } is refused: it would make every body the same', async () => {
+    for (const given of [Promise.resolve({ fields: 1 }), 'x', null, {}, { fields: undefined }]) {
+      errors.length = 0
+      await serving(
+        (app) =>
+          app.post('/orders', guarded({ fingerprint: () => given as { fields: unknown } }), (_, res) => res.end()),
+        async (post) => {
+          expect((await post()).status).toBe(500)
+          expect(String(errors[0])).toMatch(/fingerprint/)
+        },
+      )
+    }
+  })
+
+  test('a route that is guarded twice is told to the operator, and nothing of it is stored', async () => {
+    errors.length = 0
+    await serving(
+      (app) => app.post('/orders', guarded(), guarded(), (_req, res) => res.sendStatus(201)),
+      async (post) => {
+        for (const answer of [await post(), await post()]) {
+          expect([answer.status, answer.json()['code']]).toEqual([500, 'NESTED_OPERATION'])
+          expect(answer.headers['idempotent-replayed']).toBeUndefined()
+        }
+        expect(errors).toHaveLength(2)
+      },
+    )
+  })
+
+  test('an onError that throws does not change the answer', async () => {
+    const onError = () => {
+      throw new Error('told to nobody')
+    }
+    const storeIf = () => {
+      throw new Error('of the hook')
+    }
+    await serving(
+      (app) => app.post('/orders', guarded({ onError, storeIf }), (_req, res) => res.sendStatus(400)),
+      async (post) => {
+        const answer = await post()
+        expect([answer.status, answer.headers['content-type']]).toEqual([500, 'application/problem+json'])
+      },
+    )
+  })
+
   test('headers of outer layers come with every answer: first, replay and problem', async () => {
     await serving(
       (app) => {

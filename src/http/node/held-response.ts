@@ -184,8 +184,10 @@ export class HeldResponse {
         : response
     }
     if (this.#phase === 'ended' || this.#headed) return response
-    const [status, ...rest] = args as [number, ...unknown[]]
-    response.statusCode = status
+    const [status, ...rest] = args as [unknown, ...unknown[]]
+    // Error handlers start from the status that is set.
+    response.statusCode = 500
+    response.statusCode = finalStatus(status)
     if (typeof rest[0] === 'string') response.statusMessage = rest.shift() as string
     addHeaders(response, rest[0])
     this.#headed = true
@@ -378,6 +380,16 @@ function bodyArguments(args: readonly unknown[]): { chunk: Buffer | undefined; c
   }
   // A copy: the writer may use its buffer again once `write` has returned.
   return { chunk: Buffer.from(chunk), callback }
+}
+
+/**
+ * As node reads it, which takes `'404'` too, and refused as early: after the commit it would be too late. An interim
+ * status never ends an answer.
+ */
+function finalStatus(status: unknown): number {
+  const code = Math.trunc(Number(status))
+  if (code >= 200 && code <= 999) return code
+  throw new RangeError(`an answer cannot have the status ${String(status)}`)
 }
 
 function shadow(response: ServerResponse, name: (typeof SHADOWS)[number], get: () => boolean): void {
