@@ -35,7 +35,7 @@ export async function runUnrecorded<Tx>(
   const outbox = new OutboxBuffer(engine.outboxLimits)
   try {
     const commits = await runWork(opened, outbox, work, settings.timeoutMs)
-    if (opened.conflict !== undefined) throw opened.conflict
+    if (opened.conflict !== undefined) raise(opened.conflict)
     if (!commits) return
     const rows = outbox.end()
     const result = await opened.finish(undefined, rows)
@@ -50,4 +50,8 @@ export async function runUnrecorded<Tx>(
     outbox.end()
     await opened.rollback()
   }
+}
+
+function raise(error: unknown): never {
+  throw error
 }
