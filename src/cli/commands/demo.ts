@@ -7,6 +7,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Command } from 'commander'
 import { serveChild } from '../demo/bridge.ts'
+import { hasPackage } from '../demo/drivers.ts'
 import { type DemoResult, holds, play, startDemoChild } from '../demo/story.ts'
 import { createShop, demoBroker, openWorld, type WorldSettings } from '../demo/world.ts'
 import { type CliIo, UsageError } from '../io.ts'
@@ -104,6 +105,10 @@ async function startBroker(
 ): Promise<string | undefined> {
   if (flags.memory === true) {
     say('Broker: in this process, as asked.')
+    return undefined
+  }
+  if (!hasPackage('amqplib')) {
+    say('Broker: in this process, because amqplib is not installed here (npm install amqplib).')
     return undefined
   }
   const { obtainRabbit } = await import('../../testing/services/rabbitmq.ts')

@@ -30,9 +30,23 @@ export async function loadDrivers(withAmqp: boolean): Promise<Drivers> {
   }
 }
 
+/** Whether the user's project has this package. */
+export function hasPackage(name: string): boolean {
+  try {
+    pathOf(name)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function pathOf(name: string): string {
+  return createRequire(join(process.cwd(), 'package.json')).resolve(name)
+}
+
 async function load<T>(name: string): Promise<T> {
   try {
-    const path = createRequire(join(process.cwd(), 'package.json')).resolve(name)
+    const path = pathOf(name)
     const module = (await import(pathToFileURL(path).href)) as { default: T }
     return module.default
   } catch (error) {
