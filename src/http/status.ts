@@ -1,6 +1,7 @@
 /**
  * Status: the resource that `whenInProgress: 'accept'` points to. It tells what became of an operation to callers of the
- * operation's own scope, and to nobody else that it exists.
+ * operation's own scope, and to nobody else that there is a record. While an operation runs there is no record to compare
+ * scopes with: whoever can make the reference, which takes its scope and its key, learns that it runs.
  *
  * @module
  */

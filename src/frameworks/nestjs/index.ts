@@ -44,6 +44,7 @@ export interface NestRequest {
 export interface NestContext {
   getType(): string
   getHandler(): object
+  getClass(): { readonly prototype: object }
   switchToHttp(): { getRequest(): unknown; getResponse(): unknown }
 }
 
@@ -52,8 +53,23 @@ export interface NestInterceptor {
   intercept(context: NestContext, next: { handle(): Observable<unknown> }): Observable<unknown>
 }
 
-/** Options of single handlers, by the function that `@Idempotent()` stands on. */
-const decorated = new WeakMap<object, Partial<RouteOptions<NestRequest>>>()
+/**
+ * Options of single handlers, by the prototype and the name that `@Idempotent()` stands on. Not by the function: a
+ * decorator that wraps the handler puts another one in its place.
+ */
+const decorated = new WeakMap<object, Map<string | symbol, Partial<RouteOptions<NestRequest>>>>()
+
+/** What a handler was marked with, in its class or in one that this one extends. */
+function markOf(context: NestContext): Partial<RouteOptions<NestRequest>> | undefined {
+  const handler = context.getHandler()
+  const { prototype } = context.getClass()
+  for (let owner: object | null = prototype; owner !== null; owner = Object.getPrototypeOf(owner) as object | null) {
+    for (const [name, options] of decorated.get(owner) ?? []) {
+      if (Reflect.get(prototype, name) === handler) return options
+    }
+  }
+  return undefined
+}
 
 /**
  * Marks a handler for the interceptor of `idempotencyForDecorated`, with options of its own over the common ones.
@@ -66,8 +82,9 @@ const decorated = new WeakMap<object, Partial<RouteOptions<NestRequest>>>()
 export function Idempotent(
   options: Partial<RouteOptions<NestRequest>> = {},
 ): (target: object, name: string | symbol, descriptor: PropertyDescriptor) => void {
-  return (_target, _name, descriptor) => {
-    decorated.set(descriptor.value as object, options)
+  return (target, name) => {
+    const marks = decorated.get(target) ?? new Map<string | symbol, Partial<RouteOptions<NestRequest>>>()
+    decorated.set(target, marks.set(name, options))
   }
 }
 
@@ -96,9 +113,10 @@ export function idempotencyForDecorated<Tx>(once: Once<Tx>, options: RouteOption
   const where = 'idempotencyForDecorated'
   const guards = new WeakMap<object, Guard<Tx, NestRequest>>()
   new Guard<Tx, NestRequest>(where, once, options)
-  return interceptor((handler) => {
-    const own = decorated.get(handler)
+  return interceptor((context) => {
+    const own = markOf(context)
     if (own === undefined) return undefined
+    const handler = context.getHandler()
     let guard = guards.get(handler)
     if (guard === undefined) {
       guard = new Guard<Tx, NestRequest>(where, once, { ...options, ...own })
@@ -124,10 +142,10 @@ export function operationStatus<Tx>(
   }
 }
 
-function interceptor<Tx>(guardOf: (handler: object) => Guard<Tx, NestRequest> | undefined): NestInterceptor {
+function interceptor<Tx>(guardOf: (context: NestContext) => Guard<Tx, NestRequest> | undefined): NestInterceptor {
   return {
     intercept(context, next) {
-      const guard = context.getType() === 'http' ? guardOf(context.getHandler()) : undefined
+      const guard = context.getType() === 'http' ? guardOf(context) : undefined
       return guard === undefined ? next.handle() : guarded(guard, context, () => next.handle())
     },
   }
