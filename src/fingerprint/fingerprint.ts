@@ -8,7 +8,7 @@
  * @module
  */
 
-import { createHash, hash } from 'node:crypto'
+import { createHash, hash } from '../shared/crypto.ts'
 import { integerOption } from '../shared/options.ts'
 import { canonicalText } from './canonical-text.ts'
 import { canonicalJson, canonicalParsedJson } from './canonical-value.ts'

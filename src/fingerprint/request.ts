@@ -9,7 +9,7 @@
  * @module
  */
 
-import { hash } from 'node:crypto'
+import { hash } from '../shared/crypto.ts'
 import { choiceOption, describe, refuseUnknownOptions } from '../shared/options.ts'
 import { canonicalText } from './canonical-text.ts'
 import { canonicalJson, canonicalParsedJson } from './canonical-value.ts'

@@ -9,7 +9,8 @@
  * @module
  */
 
-import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto'
+import type { KeyObject } from 'node:crypto'
+import { createHmac, createSecretKey, timingSafeEqual } from '../shared/crypto.ts'
 import { describe, refuseUnknownOptions } from '../shared/options.ts'
 import type { Fingerprint, FingerprintMode } from './fingerprint.ts'
 

@@ -7,9 +7,9 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import type { ConnectionState, Delivery, Subscription } from '../broker/contract.ts'
+import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { type Backoff, backoffMs, bounded, pause } from '../shared/waiting.ts'
 import { AckBuffer } from './ack-buffer.ts'

@@ -7,8 +7,8 @@
  * @module
  */
 
-import { hash } from 'node:crypto'
 import type { Delivery } from '../broker/contract.ts'
+import { hash } from '../shared/crypto.ts'
 import { cloudEventAttribute, isCloudEventHeader, type StructuredEvent } from './cloud-event.ts'
 
 /** An id and the namespace in which it is unique. */

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { hash } from 'node:crypto'
 import type { Delivery } from '../broker/contract.ts'
+import { hash } from '../shared/crypto.ts'
 import type { ClaimedWaiting, InboxMark, InboxQuarantineReason, KeptDelivery, WaitingClaim } from '../store/inbox.ts'
 import { readJson, UndecodableBody } from './body.ts'
 import { type StructuredEvent, structuredEvent } from './cloud-event.ts'

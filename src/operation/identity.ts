@@ -4,7 +4,7 @@
  * @module
  */
 
-import { hash } from 'node:crypto'
+import { hash } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { describe } from '../shared/options.ts'
 import type { OperationIdentity } from '../store/operation.ts'

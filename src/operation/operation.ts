@@ -4,9 +4,9 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
 import { type Fingerprint, fingerprint } from '../fingerprint/fingerprint.ts'
 import { type FingerprintSecrets, matchesStored, storedFingerprint } from '../fingerprint/stored.ts'
+import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { refuseUnknownOptions } from '../shared/options.ts'
 import type { Attempt, NewRecord, OperationRecord } from '../store/operation.ts'

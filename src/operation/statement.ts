@@ -7,7 +7,7 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
+import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'

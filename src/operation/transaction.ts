@@ -7,8 +7,8 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
 import { performance } from 'node:perf_hooks'
+import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { booleanOption, choiceOption, integerOption, refuseUnknownOptions, signalOption } from '../shared/options.ts'
 import { backoffMs, bounded, pause } from '../shared/waiting.ts'

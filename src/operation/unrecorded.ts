@@ -6,8 +6,8 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
 import { OutboxBuffer } from '../outbox/buffer.ts'
+import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { runWork, type WorkContext } from './attempt.ts'
 import { type Engine, refuseNesting } from './engine.ts'

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
+import { randomUUID } from '../shared/crypto.ts'
 import { describe, integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import type { OutboxRow } from '../store/outbox.ts'
 import { jsonPayload } from './json-payload.ts'

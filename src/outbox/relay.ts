@@ -6,9 +6,9 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
 import { performance } from 'node:perf_hooks'
 import type { ConnectionState, Publisher } from '../broker/contract.ts'
+import { randomUUID } from '../shared/crypto.ts'
 import { isOnceError } from '../shared/errors.ts'
 import { pause } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'

@@ -5,8 +5,8 @@
  * @module
  */
 
-import { randomUUID } from 'node:crypto'
 import type { OutgoingMessage } from '../broker/contract.ts'
+import { randomUUID } from '../shared/crypto.ts'
 import { backoffMs } from '../shared/waiting.ts'
 import type { LaneLease, OutboxStore, ParkedRow, PendingRow } from '../store/outbox.ts'
 import { toOutgoing } from './outgoing.ts'

@@ -9,7 +9,7 @@
  * @module
  */
 
-import { createHash } from 'node:crypto'
+import { createHash } from '../shared/crypto.ts'
 
 /** One numbered SQL file as shipped. */
 export interface MigrationFile {
