@@ -163,12 +163,16 @@ async function takeOver(queue: string, { shape }: Case): Promise<void> {
   }
 }
 
+/** Steps that every run takes, however fast or slow it is. */
+const NEEDED = ['commit', 'basic.ack', 'insert into projection']
+
 async function dieAt(at: StepName, one: Case): Promise<void> {
   const queue = await filledQueue(one.redelivered)
   const child = start(queue, one, { KILL_AT: JSON.stringify(at) })
   const [code, signal] = (await once(child, 'close')) as [number | null, string | null]
-  // How often it polls, and how many acknowledgements leave together, is a matter of time: a run may have fewer.
-  if (at.nth > 1 && code === 0) return await expectAppliedOnce(queue, one)
+  // How often it polls, what a batch holds and how many acknowledgements leave together, is a matter of time: a run may
+  // have fewer, and is then one without a death.
+  if (code === 0 && (at.nth > 1 || !NEEDED.includes(at.step))) return await expectAppliedOnce(queue, one)
   expect(signal, 'the process died in front of it').toBe('SIGKILL')
   await eventually('the broker has seen it', async () => (await channel.checkQueue(queue)).consumerCount === 0)
   await takeOver(queue, one)
@@ -189,7 +193,7 @@ describe.skipIf(amqpUrl === null).each(CASES)('%s, %s pool, %s deliveries', (_sh
   }, async () => {
     const steps = await trace(one)
     const names = new Set(steps.map(({ step }) => step))
-    for (const name of ['commit', 'basic.ack', 'insert into projection']) expect(names).toContain(name)
+    for (const name of NEEDED) expect(names).toContain(name)
     const todo = steps.filter(({ step }) => step.includes(ONLY))
     const failed: unknown[] = []
     const line = async (): Promise<void> => {
