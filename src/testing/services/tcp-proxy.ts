@@ -10,6 +10,7 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer } from 'node:net'
+import { bounded } from '../../shared/waiting.ts'
 import { TAIL_CHARS, type TcpLink, tcpLink } from './tcp-link.ts'
 
 /**
@@ -67,6 +68,9 @@ export interface TcpProxy {
 export interface TcpProxyOptions {
   readonly target: { readonly port: number; readonly host?: string | undefined }
 }
+
+/** Longest wait for connections to be gone when a proxy is closed, milliseconds. */
+const CLOSE_BOUND_MS = 2_000
 
 /** Starts a proxy on a free port of 127.0.0.1. */
 export async function tcpProxy(options: TcpProxyOptions): Promise<TcpProxy> {
@@ -180,7 +184,8 @@ export async function tcpProxy(options: TcpProxyOptions): Promise<TcpProxy> {
       rules.clear()
       if (server.listening) server.close()
       for (const link of links) link.reset()
-      await Promise.all([...links].map((link) => link.closed))
+      // A socket that was half closed when it was reset may never say that it is closed.
+      await Promise.all([...links].map((link) => bounded(link.closed, CLOSE_BOUND_MS)))
     },
   }
 }
