@@ -26,7 +26,7 @@ const steps: readonly Step[] = [
   { name: 'dead code', command: 'knip --no-progress' },
   { name: 'exports', command: 'tsx scripts/check-exports.ts', after: ['build'] },
   { name: 'api', command: 'tsx scripts/api.ts --check', after: ['build'] },
-  { name: 'examples', command: 'tsx scripts/check-examples.ts', after: ['build'] },
+  { name: 'examples', command: 'tsc -p examples/tsconfig.json && tsx scripts/check-examples.ts', after: ['build'] },
   { name: 'package', command: 'tsx scripts/check-package.ts', after: ['build'] },
 ]
 const AT_ONCE = 2

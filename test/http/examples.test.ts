@@ -6,7 +6,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createDatabase } from '../database.ts'
 
 const LINES_MAX = 60
-const examples = readdirSync('examples').filter((name) => name.endsWith('.mjs') && name !== 'orders.mjs')
+const examples = readdirSync('examples').filter((name) => /\.(mjs|ts)$/.test(name) && name !== 'orders.mjs')
+/** Runs the one in TypeScript, with the decorators of its own settings. */
+const TSX = { arguments: ['--import', 'tsx'], env: { TSX_TSCONFIG_PATH: 'examples/tsconfig.json' } }
 
 let database: Awaited<ReturnType<typeof createDatabase>>
 beforeAll(async () => {
@@ -16,8 +18,9 @@ afterAll(() => database.drop())
 
 test.each(examples)('R02, R03, I3: %s places an order once', async (name) => {
   expect(readFileSync(`examples/${name}`, 'utf8').split('\n').length).toBeLessThanOrEqual(LINES_MAX)
-  const child = spawn(process.execPath, [`examples/${name}`], {
-    env: { ...process.env, DATABASE_URL: database.url, PORT: '0' },
+  const typed = name.endsWith('.ts')
+  const child = spawn(process.execPath, [...(typed ? TSX.arguments : []), `examples/${name}`], {
+    env: { ...process.env, ...(typed ? TSX.env : {}), DATABASE_URL: database.url, PORT: '0' },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   try {
