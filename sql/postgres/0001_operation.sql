@@ -6,7 +6,8 @@
 
 -- Enums and no check constraints: the server reads every check of a table anew for each INSERT, and three of them cost
 -- as much as the row itself.
-create type :schema.operation_state as enum ('succeeded', 'rejected');
+-- Transactions write 'succeeded' and 'rejected' only; the other states belong to leased operations (0005_job.sql).
+create type :schema.operation_state as enum ('succeeded', 'rejected', 'processing', 'unknown', 'parked');
 create type :schema.operation_fingerprint_mode as enum ('canonical', 'raw', 'parsed');
 
 create table :schema.operation (

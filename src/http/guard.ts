@@ -21,7 +21,7 @@ import { settle } from '../operation/transaction.ts'
 import { runUnrecorded } from '../operation/unrecorded.ts'
 import { isOnceError, OnceError } from '../shared/errors.ts'
 import { describe } from '../shared/options.ts'
-import type { Attempt, OperationRecord } from '../store/operation.ts'
+import { type Attempt, type FoundRecord, isFinished } from '../store/operation.ts'
 import type { Answer, Exchange, HandlerContext, RequestBody } from './exchange.ts'
 import { parseKey } from './key.ts'
 import { keyTimeMs } from './key-time.ts'
@@ -115,7 +115,7 @@ export class Guard<Tx, Req> {
     // First of all: inside its own work a second guard would find the operation busy, and that would be stored.
     refuseNesting()
     const record = await this.#lookedUp(attempt)
-    if (record !== undefined)
+    if (record !== undefined && isFinished(record))
       return instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, record))
     try {
       this.#refuseKnownBusy(attempt)
@@ -137,7 +137,7 @@ export class Guard<Tx, Req> {
    * The record, where looking first is worth it: replays come in groups, after a time-out of many callers. While there
    * are none, the gate alone decides, and a first request is spared the look-up.
    */
-  async #lookedUp({ id }: Attempt): Promise<OperationRecord | undefined> {
+  async #lookedUp({ id }: Attempt): Promise<FoundRecord | undefined> {
     if (this.#lookFirst <= 0 && this.#engine.inFlight.get(id) === undefined) return undefined
     const record = await this.#engine.store.operations.lookup(id)
     this.#lookFirst = record === undefined ? this.#lookFirst - 1 : LOOK_FIRST

@@ -9,7 +9,7 @@
 import type { Once } from '../once.ts'
 import { type Engine, engineOf } from '../operation/engine.ts'
 import { isOnceError } from '../shared/errors.ts'
-import type { OperationRecord } from '../store/operation.ts'
+import { type FoundRecord, isFinished, type UnfinishedRecord } from '../store/operation.ts'
 import type { RouteOptions } from './options.ts'
 import { type Policy, readPolicy } from './policy.ts'
 import { jsonResponse, plainProblem, problemOf } from './problem.ts'
@@ -68,6 +68,7 @@ export class StatusResource<Tx, Req> {
       return running ? jsonResponse(200, { operation_ref: ref, state: 'in-progress' }, RETRY_AFTER) : notFound(ref, id)
     }
     if (!belongsTo(record, typeof tenant === 'string' ? [tenant] : tenant)) return notFound(ref, id)
+    if (!isFinished(record)) return unfinishedAnswer(ref, record)
     const found = await storedAnswer(this.policy, request, record)
     switch (found.kind) {
       case 'forbidden':
@@ -88,8 +89,15 @@ function notFound(ref: string, id: string | undefined): WholeResponse {
   return jsonResponse(404, { ...(id === undefined ? {} : { operation_ref: ref }), state: 'not-found' })
 }
 
+/** A leased operation without an outcome: running, or in front of reconcile or a person. */
+function unfinishedAnswer(ref: string, { state, leaseLeftMs }: UnfinishedRecord): WholeResponse {
+  if (state !== 'processing') return jsonResponse(200, { operation_ref: ref, state: 'unknown' })
+  const seconds = Math.max(1, Math.ceil((leaseLeftMs ?? 0) / 1000))
+  return jsonResponse(200, { operation_ref: ref, state: 'in-progress' }, [['retry-after', String(seconds)]])
+}
+
 /** The operation's scope is the tenant's, alone or followed by the route. */
-function belongsTo(record: OperationRecord, tenant: readonly string[]): boolean {
+function belongsTo(record: FoundRecord, tenant: readonly string[]): boolean {
   const scope: unknown = JSON.parse(record.scope)
   if (!Array.isArray(scope) || scope.length < tenant.length || scope.length > tenant.length + 1) return false
   return tenant.every((part, at) => scope[at] === part)

@@ -34,7 +34,8 @@ export interface InTransaction {
   /**
    * Takes the operation for this transaction, without waiting for anybody.
    *
-   * @throws {OnceError} NOT_A_TRANSACTION, IDEMPOTENCY_KEY_MISSING, IDEMPOTENCY_KEY_INVALID, SCHEMA_MISSING.
+   * @throws {OnceError} NOT_A_TRANSACTION, IDEMPOTENCY_KEY_MISSING, IDEMPOTENCY_KEY_INVALID, SCHEMA_MISSING;
+   *   OUTCOME_UNKNOWN, OPERATION_PARKED for a leased operation in that state.
    */
   claim(operation: Operation): Promise<ClaimResult>
   /**
@@ -81,6 +82,9 @@ export function inTransaction<Tx>(engine: Engine<Tx>, tx: Tx): InTransaction {
         return { kind: 'replay', outcome: outcomeOf(record, attempt.fingerprint, engine.secrets) }
       } catch (error) {
         if (error instanceof OnceError && error.code === reused().code) return { kind: 'mismatch' }
+        if (error instanceof OnceError && error.code === 'OPERATION_IN_PROGRESS') {
+          return { kind: 'busy', retryAfterMs: error.retryAfterMs ?? RETRY_AFTER_MS }
+        }
         throw error
       }
     },

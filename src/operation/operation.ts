@@ -9,7 +9,14 @@ import { type FingerprintSecrets, matchesStored, storedFingerprint } from '../fi
 import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { refuseUnknownOptions } from '../shared/options.ts'
-import type { Attempt, NewRecord, OperationRecord } from '../store/operation.ts'
+import {
+  type Attempt,
+  type FoundRecord,
+  isFinished,
+  type NewRecord,
+  type OperationRecord,
+  type UnfinishedRecord,
+} from '../store/operation.ts'
 import { identify, type Scope } from './identity.ts'
 import { decodeOutcome, encodeOutcome, OUTCOME_VERSION } from './outcome.ts'
 
@@ -109,20 +116,45 @@ export function newRecord(
  * The outcome of a stored record, for a caller with this fingerprint.
  *
  * @throws {OnceError} IDEMPOTENCY_KEY_REUSED for another payload (nothing of the outcome is told, I4);
- *   RESULT_UNAVAILABLE when the record cannot be read.
+ *   RESULT_UNAVAILABLE when the record cannot be read; for a leased operation without an outcome
+ *   OPERATION_IN_PROGRESS, OUTCOME_UNKNOWN, OPERATION_PARKED; NOT_APPLIED when that was proven.
  */
 export function outcomeOf<T, R>(
-  record: OperationRecord,
+  record: FoundRecord,
   asked: Fingerprint,
   secrets: FingerprintSecrets | undefined,
 ): Outcome<T, R> {
+  refuseOther(record, asked, secrets)
+  if (!isFinished(record)) throw unfinished(record)
+  return decodedOutcome(record, true)
+}
+
+/** Refuses a caller whose payload is not the one that the record was made with. */
+export function refuseOther(
+  record: Pick<FoundRecord, 'fingerprint'>,
+  asked: Fingerprint,
+  secrets: FingerprintSecrets | undefined,
+): void {
   switch (matchesStored(asked, record.fingerprint, secrets)) {
     case 'other':
       throw reused()
     case 'unreadable':
       throw new OnceError('RESULT_UNAVAILABLE', 'the record was made with a fingerprint secret that is not in the ring')
     case 'same':
-      return decodedOutcome(record, true)
+  }
+}
+
+/** Why a leased operation has no outcome to give. */
+export function unfinished({ state, leaseLeftMs }: Pick<UnfinishedRecord, 'state' | 'leaseLeftMs'>): OnceError {
+  switch (state) {
+    case 'processing': {
+      const retryAfterMs = Math.max(1, leaseLeftMs ?? 1_000)
+      return new OnceError('OPERATION_IN_PROGRESS', 'the operation is leased to another attempt', { retryAfterMs })
+    }
+    case 'unknown':
+      return new OnceError('OUTCOME_UNKNOWN', 'an effect of the operation may or may not have happened')
+    case 'parked':
+      return new OnceError('OPERATION_PARKED', 'the operation died or failed too often')
   }
 }
 
@@ -132,6 +164,9 @@ export function ownOutcome<T, R>(record: OperationRecord): Outcome<T, R> {
 }
 
 function decodedOutcome<T, R>(record: OperationRecord, replayed: boolean): Outcome<T, R> {
+  if (record.notApplied === true) {
+    throw new OnceError('NOT_APPLIED', 'a person has proven that the operation was never applied')
+  }
   const decoded = decodeOutcome(record)
   return (
     record.state === 'succeeded'

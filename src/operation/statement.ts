@@ -11,7 +11,7 @@ import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
-import type { UserStatement } from '../store/operation.ts'
+import { isFinished, type UserStatement } from '../store/operation.ts'
 import { type Engine, refuseNesting } from './engine.ts'
 import { newAttempt, newRecord, type Operation, type Outcome, outcomeOf, ownOutcome } from './operation.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
@@ -61,7 +61,7 @@ export async function runStatement<Tx, Row>(
     // A lost answer needs no lock: the next try meets the record at the constraint, or is the one that is stored.
     const found = await operations.lookup(first.id).catch((error: unknown) => (unresolved ? undefined : failed(error)))
     if (found !== undefined) {
-      return tokens.includes(found.token)
+      return isFinished(found) && tokens.includes(found.token)
         ? ownOutcome<Row[], never>(found)
         : outcomeOf<Row[], never>(found, first.fingerprint, secrets)
     }

@@ -12,10 +12,19 @@ import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { booleanOption, choiceOption, integerOption, refuseUnknownOptions, signalOption } from '../shared/options.ts'
 import { backoffMs, bounded, pause } from '../shared/waiting.ts'
-import type { Attempt, Isolation, OperationRecord } from '../store/operation.ts'
+import { type Attempt, type Isolation, isFinished, type OperationRecord } from '../store/operation.ts'
 import { type AttemptOptions, type AttemptResult, runAttempt, type WorkContext } from './attempt.ts'
 import { type Engine, refuseNesting } from './engine.ts'
-import { newAttempt, type Operation, type Outcome, outcomeOf, ownOutcome, reused } from './operation.ts'
+import {
+  newAttempt,
+  type Operation,
+  type Outcome,
+  outcomeOf,
+  ownOutcome,
+  refuseOther,
+  reused,
+  unfinished,
+} from './operation.ts'
 import type { Rejected } from './rejected.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
 
@@ -108,6 +117,8 @@ class Transaction<Tx, W> {
   #otherPayloads = 0
   #waitUntil = 0
   #polls = 0
+  /** The last look-up met a leased operation in progress. */
+  #leased = false
 
   constructor(
     engine: Engine<Tx>,
@@ -182,7 +193,7 @@ class Transaction<Tx, W> {
   ): Promise<Found | undefined> {
     switch (result.kind) {
       case 'recorded':
-        return await this.#lookup()
+        return (await this.#lookup()) ?? (this.#leased ? await this.#waitForOther() : undefined)
       case 'busy':
         return (await this.#lookup()) ?? (await this.#waitForOther())
       case 'otherPayload':
@@ -199,7 +210,13 @@ class Transaction<Tx, W> {
 
   async #lookup(): Promise<Found | undefined> {
     const record = await this.#engine.store.operations.lookup(this.#first.id)
-    return record === undefined ? undefined : { record, replayed: !this.#tokens.includes(record.token) }
+    this.#leased = false
+    if (record === undefined) return undefined
+    if (isFinished(record)) return { record, replayed: !this.#tokens.includes(record.token) }
+    refuseOther(record, this.#first.fingerprint, this.#engine.secrets)
+    if (record.state !== 'processing') throw unfinished(record)
+    this.#leased = true
+    return undefined
   }
 
   async #waitInProcess(running: Promise<OperationRecord | undefined>): Promise<OperationRecord | undefined> {

@@ -40,12 +40,30 @@ export type Verdict = 'claimed' | 'recorded' | 'busy' | 'otherPayload'
 export interface OperationRecord extends OperationIdentity {
   readonly token: string
   readonly state: 'succeeded' | 'rejected'
+  /** A person has proven that it was never applied; the state is `rejected` and there is no outcome. */
+  readonly notApplied?: true | undefined
   readonly fingerprint: StoredFingerprint
   readonly outcomeVersion: number
   /** JSON text; null when the work returned nothing. */
   readonly outcome: string | null
   /** Bytes kept beside the outcome for a shorter time; absent when there are none, or no longer. */
   readonly response?: Uint8Array | undefined
+}
+
+/** A leased operation that is not finished: it holds its key, and has no outcome yet (./job.ts). */
+export interface UnfinishedRecord extends OperationIdentity {
+  readonly token: string
+  readonly state: 'processing' | 'unknown' | 'parked'
+  readonly fingerprint: StoredFingerprint
+  /** Milliseconds until its owner can be replaced; null = it has none at the moment. */
+  readonly leaseLeftMs: number | null
+}
+
+/** What a look-up finds. */
+export type FoundRecord = OperationRecord | UnfinishedRecord
+
+export function isFinished(record: FoundRecord): record is OperationRecord {
+  return record.state === 'succeeded' || record.state === 'rejected'
 }
 
 /** A record about to be written. */
@@ -128,7 +146,7 @@ export interface OperationStore<Tx> {
   /** Takes a connection (bounded) and prepares an attempt on it. */
   open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<Tx>>
   /** The live record, by the store's clock, from the primary; grouped with other look-ups of the same moment. */
-  lookup(id: string): Promise<OperationRecord | undefined>
+  lookup(id: string): Promise<FoundRecord | undefined>
   /** Whether a gated attempt of some process holds the operation at this moment. Takes no lock that others could meet. */
   running(id: string): Promise<boolean>
   /**
@@ -149,7 +167,7 @@ export interface OperationStore<Tx> {
   addIn(tx: Tx, rows: readonly OutboxRow[]): Promise<void>
   claimIn(tx: Tx, attempt: Attempt): Promise<InnerClaim>
   /** The live record, read through the caller's own transaction. */
-  lookupIn(tx: Tx, id: string): Promise<OperationRecord | undefined>
+  lookupIn(tx: Tx, id: string): Promise<FoundRecord | undefined>
   /** Writes the record in the caller's transaction. `fenced` = it is not the transaction that claimed. */
   succeedIn(tx: Tx, record: NewRecord, transactionId: string): Promise<'stored' | 'lost' | 'fenced'>
 }

@@ -8,7 +8,14 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { fingerprint } from '../../fingerprint/fingerprint.ts'
 import type { ConformanceCase } from '../../shared/conformance.ts'
-import type { Attempt, NewRecord, OpenOperation, OpenOptions } from '../operation.ts'
+import {
+  type Attempt,
+  isFinished,
+  type NewRecord,
+  type OpenOperation,
+  type OpenOptions,
+  type OperationRecord,
+} from '../operation.ts'
 import type { OpenStore, StoreHarness } from './harness.ts'
 
 const OPTIONS: OpenOptions = { gated: true, idleTimeoutMs: 30_000 }
@@ -23,6 +30,12 @@ function recordOf(attempt: Attempt, outcome: string | null = '"done"'): NewRecor
   const { id, scope, token, fingerprint: print } = attempt
   const stored = { value: print.value, mode: print.mode, keyId: null }
   return { id, scope, token, state: 'succeeded', fingerprint: stored, outcomeVersion: 1, outcome, retentionMs: DAY_MS }
+}
+
+/** The finished record of an operation. */
+async function recorded(opened: OpenStore<unknown>, id: string): Promise<OperationRecord | undefined> {
+  const found = await opened.store.operations.lookup(id)
+  return found !== undefined && isFinished(found) ? found : undefined
 }
 
 async function withStore(harness: StoreHarness, run: (opened: OpenStore<unknown>) => Promise<void>): Promise<void> {
@@ -67,7 +80,7 @@ export const operationCases: readonly ConformanceCase<StoreHarness>[] = [
         assert.equal(await opened.count('order'), 0)
         assert.equal(await operation.finish(recordOf(attempt, '{"a":1}'), []), 'stored')
         assert.equal(await opened.count('order'), 1)
-        const record = await opened.store.operations.lookup(attempt.id)
+        const record = await recorded(opened, attempt.id)
         assert.equal(record?.outcome, '{"a":1}')
         assert.equal(record?.token, attempt.token)
         assert.deepEqual([...(record?.fingerprint.value ?? [])], [...attempt.fingerprint.value])
@@ -202,7 +215,7 @@ export const operationCases: readonly ConformanceCase<StoreHarness>[] = [
         const operation = await begun(opened, second, 'order')
         assert.equal(await operation.finish(recordOf(second, '"second"'), []), 'stored')
         assert.equal(await opened.count('order'), 2)
-        assert.equal((await opened.store.operations.lookup(first.id))?.outcome, '"second"')
+        assert.equal((await recorded(opened, first.id))?.outcome, '"second"')
       }),
   },
   {
@@ -229,11 +242,11 @@ export const operationCases: readonly ConformanceCase<StoreHarness>[] = [
         await (await begun(opened, worked, 'order')).finish({ ...recordOf(worked), ...kept }, [])
         await (await operations.open(idle, OPTIONS)).finish({ ...recordOf(idle), ...kept }, [])
         await (await begun(opened, without, 'order')).finish(recordOf(without), [])
-        assert.deepEqual(Buffer.from((await operations.lookup(worked.id))?.response ?? []), Buffer.from(bytes))
-        assert.deepEqual(Buffer.from((await operations.lookup(idle.id))?.response ?? []), Buffer.from(bytes))
-        assert.equal((await operations.lookup(without.id))?.response, undefined)
+        assert.deepEqual(Buffer.from((await recorded(opened, worked.id))?.response ?? []), Buffer.from(bytes))
+        assert.deepEqual(Buffer.from((await recorded(opened, idle.id))?.response ?? []), Buffer.from(bytes))
+        assert.equal((await recorded(opened, without.id))?.response, undefined)
         await opened.advance(DAY_MS / 2 + 1)
-        const tombstone = await operations.lookup(worked.id)
+        const tombstone = await recorded(opened, worked.id)
         assert.equal(tombstone?.response, undefined)
         assert.equal(tombstone?.outcome, '"done"')
         assert.equal(await verdictOn(opened, attemptOn(worked.id), 'duplicate'), 'recorded')

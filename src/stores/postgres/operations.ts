@@ -9,6 +9,7 @@ import type {
   Attempt,
   CommitVerdict,
   FinishResult,
+  FoundRecord,
   InnerClaim,
   NewRecord,
   OpenOperation,
@@ -16,6 +17,7 @@ import type {
   OperationRecord,
   OperationStore,
   StatementResult,
+  UnfinishedRecord,
   UserStatement,
   Verdict,
   WorkFailure,
@@ -52,7 +54,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
   readonly #connections: Connections<C>
   readonly #settings: PostgresSettings
   readonly #sql: OperationStatements
-  readonly #lookups: LookupGroup<OperationRecord>
+  readonly #lookups: LookupGroup<FoundRecord>
 
   constructor(connections: Connections<C>, settings: PostgresSettings) {
     this.#connections = connections
@@ -74,7 +76,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     return new PostgresOpenOperation(transaction, this.#sql, this.#settings)
   }
 
-  lookup(id: string): Promise<OperationRecord | undefined> {
+  lookup(id: string): Promise<FoundRecord | undefined> {
     return this.#lookups.find(id)
   }
 
@@ -172,7 +174,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     }
   }
 
-  async lookupIn(tx: C, id: string): Promise<OperationRecord | undefined> {
+  async lookupIn(tx: C, id: string): Promise<FoundRecord | undefined> {
     try {
       const { rows } = await tx.query(owned(withoutName(this.#sql.lookup([id]))))
       return toRecords(rows)[0]
@@ -195,7 +197,7 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
     return failureOf(error, this.#settings)
   }
 
-  async #fetch(ids: readonly string[]): Promise<readonly OperationRecord[]> {
+  async #fetch(ids: readonly string[]): Promise<readonly FoundRecord[]> {
     const statement = this.#sql.lookup(ids)
     // As it is sent: another one may have switched it off by the time of the answer.
     const { prepare, answerTimeoutMs } = this.#settings
@@ -385,25 +387,33 @@ export function withoutName(statement: PgStatement): PgStatement {
 }
 
 /** One row without an id says that there is no record; a standby is refused whatever it has. */
-function toRecords(rows: readonly Record<string, unknown>[]): OperationRecord[] {
+function toRecords(rows: readonly Record<string, unknown>[]): FoundRecord[] {
   if (rows[0]?.['standby'] !== false) {
     throw new OnceError('REPLICA_REFUSED', 'looking up operations: the connection leads to a standby')
   }
   return rows.filter((row) => row['id'] !== null).map(toRecord)
 }
 
-function toRecord(row: Record<string, unknown>): OperationRecord {
-  const { id, token, state, scope, outcome } = row
-  return {
-    id: String(id),
-    token: String(token),
-    state: state === 'rejected' ? 'rejected' : 'succeeded',
-    scope: String(scope),
+function toRecord(row: Record<string, unknown>): FoundRecord {
+  const { state, outcome } = row
+  const named = {
+    id: String(row['id']),
+    token: String(row['token']),
+    scope: String(row['scope']),
     fingerprint: {
       mode: row['fingerprint_mode'] as OperationRecord['fingerprint']['mode'],
       keyId: textOrNull(row['fingerprint_key']),
       value: row['fingerprint'] as Uint8Array,
     },
+  }
+  if (state !== 'succeeded' && state !== 'rejected') {
+    const leaseLeftMs = Number(row['lease_left_ms'] ?? 0)
+    return { ...named, state: state as UnfinishedRecord['state'], leaseLeftMs: leaseLeftMs > 0 ? leaseLeftMs : null }
+  }
+  return {
+    ...named,
+    state,
+    ...(row['not_applied'] === true ? { notApplied: true } : {}),
     outcomeVersion: Number(row['outcome_version']),
     outcome: textOrNull(outcome),
     response: row['response'] instanceof Uint8Array ? row['response'] : undefined,

@@ -110,7 +110,8 @@ export function operationStatements(schema: string): OperationStatements {
     text:
       `/* effectively-once:operation.lookup */ select o.id, o.token, o.state, o.fingerprint_mode, ` +
       `o.fingerprint_key, o.fingerprint, o.scope, o.outcome_version, o.outcome, s.standby, ` +
-      `case when o.response_expires_at > pg_catalog.clock_timestamp() then o.response end as response ` +
+      `case when o.response_expires_at > pg_catalog.clock_timestamp() then o.response end as response, o.not_applied, ` +
+      `(extract(epoch from o.lease_until - pg_catalog.clock_timestamp()) * 1000)::int8 as lease_left_ms ` +
       `from (select pg_catalog.pg_is_in_recovery() as standby) s left join ${schema}.operation o ` +
       `on o.id = any($1::uuid[]) and o.expires_at > pg_catalog.clock_timestamp()`,
   }
