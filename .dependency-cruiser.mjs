@@ -13,7 +13,7 @@ const layers = [
   ['shared', '^src/shared/'],
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
-  ['domain', '^src/((operation|outbox|inbox|relay|consumer)/|[^/]+\\.ts$)'],
+  ['domain', '^src/((operation|effect|outbox|inbox|relay|consumer)/|[^/]+\\.ts$)'],
   ['http', '^src/http/'],
   ['adapters', '^src/(stores|brokers|frameworks)/'],
   ['testing', '^src/testing/'],
