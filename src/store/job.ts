@@ -79,11 +79,12 @@ export interface ClaimableKind {
 /**
  * - `claimed`: this attempt is the first; its fence is 1.
  * - `exists`: there is a record or a job: look it up. An expired record has been removed: claim again.
+ * - `busy`: a transaction works under this key, or has an uncommitted record or job of it: ask again later.
  * - `unresolved`: the answer was lost; whoever finds its own token there has claimed. (SC8)
  */
 export type ClaimAnswer =
   | { readonly kind: 'claimed'; readonly fence: bigint }
-  | { readonly kind: 'exists' | 'unresolved' }
+  | { readonly kind: 'exists' | 'busy' | 'unresolved' }
 
 /**
  * - `claimed`: the lease of a silent or gone owner is ours.
@@ -160,7 +161,11 @@ export interface StoredEffect extends EffectIntent {
  * and read again.
  */
 export type EffectChange =
-  /** Counts another attempt, whose call follows. Refused as `expired` when the key is older than `keyAgeMaxMs`. */
+  /**
+   * Counts another attempt, whose call follows, and begins a new row of looks. Refused as `expired` when the key is older
+   * than `keyAgeMaxMs`. How long it has been unknown goes on counting when it becomes so again, unless the last look said
+   * "not applied".
+   */
   | { readonly to: 'attempt'; readonly keyAgeMaxMs: number | null }
   /** A proven "nothing happened" allows a new key. The next attempt is the first with it. */
   | { readonly to: 'newKey'; readonly providerKey: string }
@@ -222,14 +227,20 @@ export interface Act {
 
 export type EffectProof =
   | { readonly state: 'done' | 'refused'; readonly result: string | null; readonly resultVersion: number }
-  /** Proven that nothing happened: the effect may be attempted again, with the same key. */
+  /**
+   * Proven that nothing happened: the effect may be attempted again, with the same key. It becomes `intended`, with
+   * `looks` = LOOKS_PROVEN.
+   */
   | { readonly state: 'notApplied' }
 
+/** `looks` of an effect of which it is proven that it was not applied: more than any number that can be asked for. */
+export const LOOKS_PROVEN = 32_767
+
 /**
- * - `resolved`: attached; the operation is due again.
+ * - `resolved`: attached; the operation is due again unless it is parked or an owner works on it.
  * - `decided`: it had an answer already, and keeps it.
  * - `notFound`: no such effect or operation.
- * - `busy`: an owner works on it at this moment.
+ * - `busy`: an owner works on it at this moment, so this act is not possible now.
  */
 export type ResolveAnswer = 'resolved' | 'decided' | 'notFound' | 'busy'
 
@@ -254,7 +265,7 @@ export interface JobStore<Tx> {
    */
   claim(job: NewJob, leaseMs: number): Promise<ClaimAnswer>
   /** Stores a job without claiming it; due in `delayMs`. Grouped like `claim`. */
-  enqueue(job: NewJob, delayMs: number): Promise<'stored' | 'exists' | 'unresolved'>
+  enqueue(job: NewJob, delayMs: number): Promise<'stored' | 'exists' | 'busy' | 'unresolved'>
   /**
    * The same in the caller's own transaction. `busy`: another transaction has an uncommitted claim on it, so nobody
    * knows yet whether it exists (B27).
@@ -302,15 +313,22 @@ export interface JobStore<Tx> {
   changeEffect(lease: Lease, name: string, change: EffectChange): Promise<EffectAnswer>
   /** Writes the outcome and ends the lease. Grouped. `fenced` when the record is not this owner's to finish. */
   complete(lease: Lease, record: NewRecord): Promise<FencedAnswer>
-  /** Gives the operation back; the claim is counted as reported. */
+  /**
+   * Gives the operation back; the claim is counted as reported. Given back as `unknown` after one of its effects was
+   * resolved during this ownership, it becomes `processing` and due at once: the proof may be the one it would wait for.
+   */
   release(lease: Lease, release: Release): Promise<FencedAnswer>
-  /** Attaches a proven result to an effect that is unknown, or whose call has not been answered yet. Audited. */
+  /**
+   * Attaches a proven result to an effect that is unknown, or whose call has not been answered yet, also while an owner
+   * works; only `notApplied` is `busy` then, for a call may be on its way. Audited.
+   */
   resolveEffect(effect: EffectReference, proof: EffectProof, act: Act): Promise<ResolveAnswer>
   /**
-   * Attaches an outcome to an unknown or parked operation. `record.token` is new. Audited. `busy` while an owner works.
+   * Attaches an outcome to an unfinished operation that nobody holds. `record.token` is new. Audited. `busy` while an owner
+   * works.
    */
   resolveOperation(record: NewRecord, act: Act): Promise<ResolveAnswer>
-  /** Makes a parked or unknown operation due again, with a fresh budget of claims and failures (SC54). Audited. */
+  /** Makes an unfinished operation that nobody holds due now, with a fresh budget of claims and failures (SC54). Audited. */
   redrive(id: string, act: Act): Promise<'redriven' | 'notFound' | 'busy'>
   /** Unfinished operations in these states, oldest first, after the one with id `after`. At most `limit`. */
   list(filter: {
