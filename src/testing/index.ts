@@ -21,6 +21,25 @@ export { outboxCases } from '../store/conformance/outbox.cases.ts'
 export type { Store } from '../store/store.ts'
 export { type MemoryStore, type MemoryTx, memory } from '../stores/memory/index.ts'
 export {
+  type FakeProvider,
+  type FakeProviderOptions,
+  fakeProvider,
+  type HeldFilter,
+  type HeldRequest,
+  PROVIDER_FAULTS,
+  type ProviderEffect,
+  type ProviderFault,
+  type ProviderFaultKind,
+  type ProviderKeys,
+  type ProviderLookUp,
+  type ProviderRequest,
+  type ProviderState,
+  type RemoteProvider,
+  remoteProvider,
+  type SeededFaults,
+  type WaitOptions,
+} from './provider/index.ts'
+export {
   freePort,
   type PostgresService,
   type PostgresServiceOptions,

@@ -7,7 +7,7 @@
 
 export { type AnswerHeaders, type Classified, classifyAnswer, type ProviderAnswer } from './classify.ts'
 export { answerOf, classifyFailure } from './failure.ts'
-export { providerKey } from './key.ts'
+export { KEY_FITS, providerKey } from './key.ts'
 export {
   type AnswerKind,
   type AnswerRule,

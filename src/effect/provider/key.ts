@@ -21,7 +21,8 @@ const DOMAIN = 'effectively-once provider key 1\n'
 /** 256 bits in base64url. */
 const DIGEST_CHARACTERS = 43
 
-const FITS: Readonly<Record<KeyCharset, RegExp>> = {
+/** Keys that a provider's charset takes, whatever their length. */
+export const KEY_FITS: Readonly<Record<KeyCharset, RegExp>> = {
   'visible-ascii': /^[!-~]+$/,
   bare: /^(?:(?![",;\\])[!-~])+$/,
   token: /^[A-Za-z0-9_-]+$/,
@@ -47,7 +48,7 @@ export function providerKey(internalKey: string, profile: ProviderProfile): stri
   if (typeof internalKey !== 'string' || internalKey === '' || !internalKey.isWellFormed()) {
     throw new TypeError(`providerKey takes a non-empty key of well-formed Unicode, got ${describe(internalKey)}`)
   }
-  const fits = internalKey.length <= lengthMax && FITS[charset].test(internalKey)
+  const fits = internalKey.length <= lengthMax && KEY_FITS[charset].test(internalKey)
   if (fits && !MADE_HERE[charset].test(internalKey)) return internalKey
   return charset === 'uuid' ? hashedUuid(internalKey) : hashedToken(internalKey, lengthMax)
 }
