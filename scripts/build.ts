@@ -14,7 +14,7 @@ import { doors, manifest } from './doors.ts'
 
 const CLIENT = 'src/client/'
 /** Started as processes of their own, so they need files of their own. */
-const CHILDREN = ['src/cli/demo/consumer-child.ts', 'src/cli/demo/relay-child.ts']
+const CHILDREN = ['src/cli/demo/consumer-child.ts', 'src/cli/demo/relay-child.ts', 'src/drill/process/child.ts']
 /** What every door of the server side loads: the core, with its contracts and helpers. */
 const CORE = /\/src\/(shared|fingerprint|store|broker|operation|outbox|inbox)\/(?!conformance)|\/src\/once\.ts$/
 

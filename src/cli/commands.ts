@@ -6,5 +6,6 @@
  */
 
 export { demo } from './commands/demo.ts'
+export { drill } from './commands/drill.ts'
 export { migrate } from './commands/migrate.ts'
 export { relay } from './commands/relay.ts'

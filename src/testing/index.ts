@@ -12,6 +12,21 @@ export {
   brokerConformance,
 } from '../broker/conformance/index.ts'
 export { type MemoryBroker, type MemoryBrokerOptions, memoryBroker } from '../brokers/memory/index.ts'
+export { type DrillOptions, type DrillProgress, type DrillResult, drill, type WindowResult } from '../drill/drill.ts'
+export {
+  type Count,
+  type Delivery,
+  type DrillFile,
+  type DrillPlace,
+  type DrillProvider,
+  type DrillWorld,
+  defineDrill,
+  type JobDelivery,
+  type MessageDelivery,
+  type RequestDelivery,
+  type Started,
+} from '../drill/file/format.ts'
+export { DrillRefused } from '../drill/place/refuse.ts'
 export type { Capabilities, ConformanceCase } from '../shared/conformance.ts'
 export type { OpenStore, StoreHarness } from '../store/conformance/harness.ts'
 export { inboxCases } from '../store/conformance/inbox.cases.ts'

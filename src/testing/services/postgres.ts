@@ -23,6 +23,8 @@ export interface PostgresService {
   urlOf(database: string): string
   /** Starts the same data directory again after a crash. */
   start(): Promise<void>
+  /** Ends the server as an administrator does, without waiting for its clients, and starts it on the same data. */
+  restart(): Promise<void>
   stop(): Promise<void>
 }
 
@@ -78,6 +80,10 @@ export async function startPostgres(options: PostgresServiceOptions = {}): Promi
     dataDir,
     urlOf,
     start: () => server.start(),
+    async restart() {
+      await server.stop()
+      await server.start()
+    },
     async stop() {
       await server.stop()
       await rm(folder, { recursive: true, force: true, maxRetries: 5 })

@@ -1,0 +1,29 @@
+/**
+ * Protocol: what the drill and a process of the handler say to each other.
+ *
+ * @module
+ */
+
+import type { DrillWorld } from '../file/format.ts'
+
+export type ToProcess =
+  | { readonly kind: 'start'; readonly world: DrillWorld; readonly serves: boolean }
+  | { readonly kind: 'job'; readonly call: number; readonly job: unknown }
+
+export type FromProcess =
+  /** The module is loaded, nothing has been started. */
+  | { readonly kind: 'loaded' }
+  /** `port` = where the handler's server listens, when it has one. */
+  | { readonly kind: 'started'; readonly port?: number }
+  | { readonly kind: 'failed'; readonly message: string }
+  | { readonly kind: 'done'; readonly call: number; readonly error?: string }
+  | { readonly kind: 'outgoing'; readonly localPort: number; readonly host: string; readonly port: number }
+
+/** What a process is given on its command line, as JSON. */
+export interface ProcessArguments {
+  /** The module with the drill. */
+  readonly module: string
+  readonly wirePort: number
+  readonly outgoingPort: number
+  readonly hosts: readonly string[]
+}

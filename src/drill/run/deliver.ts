@@ -1,0 +1,90 @@
+/**
+ * Deliver: one attempt to have the handler do its work, and what the sender learns from it.
+ *
+ * @module
+ */
+
+import { request } from 'node:http'
+import { isJob, isRequest } from '../file/checked.ts'
+import type { Delivery, RequestDelivery } from '../file/format.ts'
+import type { HandlerProcess } from '../process/handler-process.ts'
+
+/** What a sender knows after one attempt. */
+export type Attempt =
+  /** Told that it is done; nobody will send it again. */
+  | { readonly kind: 'done'; readonly answer: string }
+  /** Told for good that it will not be done. */
+  | { readonly kind: 'refused'; readonly answer: string }
+  /** No answer, or one that asks to come again; `afterMs` when it says when. */
+  | { readonly kind: 'again'; readonly reason: string; readonly afterMs?: number | undefined }
+
+/** Statuses after which a client sends the same request again. */
+const AGAIN = new Set([408, 409, 423, 425, 429])
+
+/** Never rejects. */
+export async function attempt(process: HandlerProcess, delivery: Delivery, timeoutMs: number): Promise<Attempt> {
+  if (isRequest(delivery)) return send(process.port, delivery, timeoutMs)
+  if (!isJob(delivery)) throw new TypeError('messages are delivered by the broker')
+  const signal = within(timeoutMs)
+  const late = new Promise<Attempt>((resolve) => {
+    signal.addEventListener('abort', () => resolve({ kind: 'again', reason: 'no answer in time' }), { once: true })
+  })
+  const worked = process.job(delivery.job).then(
+    (): Attempt => ({ kind: 'done', answer: 'done' }),
+    (error: Error): Attempt => ({ kind: 'again', reason: firstLine(error.message) }),
+  )
+  return Promise.race([worked, late])
+}
+
+function send(
+  port: number,
+  { path, method = 'POST', headers = {}, body }: RequestDelivery,
+  timeoutMs: number,
+): Promise<Attempt> {
+  const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
+  const bytes = text === undefined ? undefined : Buffer.from(text)
+  return new Promise((resolve) => {
+    const outgoing = request(
+      {
+        host: '127.0.0.1',
+        port,
+        path,
+        method,
+        agent: false,
+        headers: {
+          ...(bytes === undefined ? {} : { 'content-length': String(bytes.length) }),
+          ...(typeof body === 'string' || body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...headers,
+        },
+        signal: within(timeoutMs),
+      },
+      (response) => {
+        const parts: Buffer[] = []
+        response.on('data', (part: Buffer) => parts.push(part))
+        response.on('error', (error) => resolve({ kind: 'again', reason: firstLine(error.message) }))
+        response.on('end', () => {
+          const status = response.statusCode ?? 0
+          const answer = `${status} ${Buffer.concat(parts).toString()}`
+          resolve(meaning(status, answer, response.headers['retry-after']))
+        })
+      },
+    )
+    outgoing.on('error', (error) => resolve({ kind: 'again', reason: firstLine(error.message) }))
+    outgoing.end(bytes)
+  })
+}
+
+function meaning(status: number, answer: string, retryAfter: string | undefined): Attempt {
+  if (status < 400) return { kind: 'done', answer }
+  if (status < 500 && !AGAIN.has(status)) return { kind: 'refused', answer }
+  const seconds = Number(retryAfter)
+  return {
+    kind: 'again',
+    reason: answer.slice(0, 120),
+    afterMs: Number.isFinite(seconds) ? seconds * 1_000 : undefined,
+  }
+}
+
+const firstLine = (text: string): string => text.split('\n', 1)[0] ?? ''
+
+const within = (ms: number): AbortSignal => AbortSignal.timeout(Math.max(1, Math.ceil(ms)))
