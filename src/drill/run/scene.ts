@@ -44,18 +44,25 @@ const EMPTY_MS = { acknowledged: 50, unknown: 500 }
 export class Scene {
   readonly events: SceneEvent[] = []
   readonly actors: Actor[] = []
-  readonly deadline: number
+  #deadline: number | undefined
   readonly #drill: Drill
   readonly #ground: Ground
+  readonly #settleMs: number
   readonly #spawn: () => Promise<HandlerProcess>
   #told = 0
   #starting: Promise<Actor> | undefined
 
-  constructor(drill: Drill, ground: Ground, spawn: () => Promise<HandlerProcess>) {
+  constructor(drill: Drill, ground: Ground, settleMs: number, spawn: () => Promise<HandlerProcess>) {
     this.#drill = drill
     this.#ground = ground
+    this.#settleMs = settleMs
     this.#spawn = spawn
-    this.deadline = performance.now() + drill.settleMs
+  }
+
+  /** When all must be settled; the time begins with the first delivery. */
+  get deadline(): number {
+    this.#deadline ??= performance.now() + this.#settleMs
+    return this.#deadline
   }
 
   /** Tells the story on. */
