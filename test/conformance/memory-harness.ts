@@ -4,12 +4,16 @@ import { memory } from '../../src/stores/memory/index.ts'
 
 /** The suite's harness over the reference store. */
 export const memoryHarness: StoreHarness<MemoryTx> = {
-  lacks: (need) => (need === 'statement' ? 'the memory store has no statements' : undefined),
+  lacks(need) {
+    if (need === 'statement') return 'the memory store has no statements'
+    return need === 'own-clock' ? 'the memory store lives by the clock of its process' : undefined
+  },
   async open(): Promise<OpenStore<MemoryTx>> {
     const store = memory()
     let written = 0
     return {
       store,
+      jobs: store.jobs,
       async write(tx, name) {
         written += 1
         tx.put(`${name}/${written}`, true)

@@ -1,12 +1,14 @@
 /**
  * Harness: what a store adapter gives the conformance suite to work with.
  *
- * Needs that a harness may lack: `clock` (advance), `statement` (the one-statement form).
+ * Needs that a harness may lack: `clock` (advance), `statement` (the one-statement form), `own-clock` (the store's clock
+ * is not that of this process).
  *
  * @module
  */
 
 import type { Capabilities } from '../../shared/conformance.ts'
+import type { JobStore } from '../job.ts'
 import type { UserStatement } from '../operation.ts'
 import type { Store } from '../store.ts'
 
@@ -17,6 +19,8 @@ export interface StoreHarness<Tx = unknown> extends Capabilities {
 
 export interface OpenStore<Tx> {
   readonly store: Store<Tx>
+  /** Leased operations, where the store has them. */
+  readonly jobs?: JobStore<Tx> | undefined
   /** The application's own write inside a transaction. */
   write(tx: Tx, name: string): Promise<void>
   /** How many committed writes of this name there are. */

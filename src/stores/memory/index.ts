@@ -4,12 +4,16 @@
  * @module
  */
 
+import type { JobStore } from '../../store/job.ts'
 import type { MigrationReport } from '../../store/migration.ts'
 import type { Store } from '../../store/store.ts'
 import { MemoryDatabase, type MemoryTx } from './database.ts'
 import { MemoryInbox } from './inbox.ts'
+import type { Audit } from './job-operator.ts'
+import { MemoryJobs } from './jobs.ts'
 import { MemoryOperations } from './operations.ts'
 import { MemoryOutbox } from './outbox.ts'
+import { MemoryRecords } from './records.ts'
 
 export type { MemoryDatabase, MemoryTx } from './database.ts'
 export type { MemoryOutbox } from './outbox.ts'
@@ -18,6 +22,7 @@ export type { MemoryOutbox } from './outbox.ts'
 export interface MemoryStore extends Store<MemoryTx> {
   readonly database: MemoryDatabase
   readonly outbox: MemoryOutbox
+  readonly jobs: JobStore<MemoryTx>
   /** Starts a transaction of the application itself, for `once.in(tx)`. */
   begin(): MemoryTx & { commit(): void; rollback(): void }
 }
@@ -33,12 +38,10 @@ export function memory(): MemoryStore {
   }
   const database = new MemoryDatabase()
   const outbox = new MemoryOutbox(database)
-  const operations = new MemoryOperations(database, (rows) => outbox.insert(rows))
-  const inbox = new MemoryInbox(
-    database,
-    (rows) => outbox.insert(rows),
-    (act, subject, { actor, reason }) => outbox.audit.push({ act, subject, actor, reason }),
-  )
+  const audit: Audit = (act, subject, { actor, reason }) => outbox.audit.push({ act, subject, actor, reason })
+  const operations = new MemoryOperations(database, new MemoryRecords(database), (rows) => outbox.insert(rows))
+  const jobs = new MemoryJobs(operations, audit)
+  const inbox = new MemoryInbox(database, (rows) => outbox.insert(rows), audit)
   const nothingToMigrate: MigrationReport = { schema: 'memory', dryRun: false, before: null, after: null, steps: [] }
   return {
     name: 'memory',
@@ -46,6 +49,7 @@ export function memory(): MemoryStore {
     operations,
     outbox,
     inbox,
+    jobs,
     begin: () => operations.begin(),
     migrate: async () => nothingToMigrate,
     check: async () => {},

@@ -9,11 +9,11 @@ import type {
   Attempt,
   CommitVerdict,
   FinishResult,
+  FoundRecord,
   InnerClaim,
   NewRecord,
   OpenOperation,
   OpenOptions,
-  OperationRecord,
   OperationStore,
   StatementResult,
   Verdict,
@@ -21,27 +21,24 @@ import type {
 } from '../../store/operation.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
 import { type MemoryDatabase, MemoryTransaction, type MemoryTx } from './database.ts'
-
-interface Kept extends OperationRecord {
-  readonly expiresAtMs: number
-  readonly responseExpiresAtMs: number
-}
+import { leftMs, type MemoryRecords } from './records.ts'
 
 /** Takes the rows of a commit. */
 export type InsertRows = (rows: readonly OutboxRow[]) => void
 
 export class MemoryOperations implements OperationStore<MemoryTx> {
   readonly database: MemoryDatabase
+  readonly records: MemoryRecords
   readonly insert: InsertRows
-  readonly #records: Map<string, Kept> = new Map()
   /** Who works on a key at the moment, and on which payload. */
   readonly #owners: Map<string, { readonly token: string; readonly payload: string }> = new Map()
   /** Transactions that belong to the caller, by their handle. */
   readonly #inner: WeakMap<object, InnerTransaction> = new WeakMap()
   #transactions = 0
 
-  constructor(database: MemoryDatabase, insert: InsertRows) {
+  constructor(database: MemoryDatabase, records: MemoryRecords, insert: InsertRows) {
     this.database = database
+    this.records = records
     this.insert = insert
   }
 
@@ -49,11 +46,16 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     return new MemoryOpenOperation(this, attempt, options)
   }
 
-  async lookup(id: string): Promise<OperationRecord | undefined> {
+  async lookup(id: string): Promise<FoundRecord | undefined> {
     return this.find(id)
   }
 
   async running(id: string): Promise<boolean> {
+    return this.isRunning(id)
+  }
+
+  /** Whether a transaction works under this key. */
+  isRunning(id: string): boolean {
     return this.#owners.has(id)
   }
 
@@ -76,17 +78,20 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     const transaction = new MemoryTransaction(this.database)
     this.#transactions += 1
     const inner: InnerTransaction = { transaction, id: String(this.#transactions), atCommit: [], claims: [] }
+    const end = () => {
+      for (const attempt of inner.claims) this.release(attempt)
+    }
     const handle = {
       get: (name: string) => transaction.get(name),
       put: (name: string, value: unknown) => transaction.put(name, value),
       commit: () => {
         if (!transaction.ended) for (const act of inner.atCommit) act()
         transaction.commit()
-        for (const attempt of inner.claims) this.release(attempt)
+        end()
       },
       rollback: () => {
         transaction.rollback()
-        for (const attempt of inner.claims) this.release(attempt)
+        end()
       },
     }
     this.#inner.set(handle, inner)
@@ -108,7 +113,18 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     return { verdict, transactionId: inner.id }
   }
 
-  async lookupIn(_tx: MemoryTx, id: string): Promise<OperationRecord | undefined> {
+  /** Does `act` when the caller's transaction commits, and holds the key until it ends. */
+  enlist(tx: MemoryTx, attempt: Attempt, act: () => void): 'stored' | 'exists' | 'busy' {
+    const inner = this.#innerOf(tx)
+    if (inner.claims.some(({ id }) => id === attempt.id)) return 'exists'
+    const verdict = this.decide(attempt)
+    if (verdict !== 'claimed') return verdict === 'recorded' ? 'exists' : 'busy'
+    inner.claims.push(attempt)
+    inner.atCommit.push(act)
+    return 'stored'
+  }
+
+  async lookupIn(_tx: MemoryTx, id: string): Promise<FoundRecord | undefined> {
     return this.find(id)
   }
 
@@ -116,21 +132,16 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     const inner = this.#innerOf(tx)
     if (inner.id !== transactionId) return 'fenced'
     if (this.find(record.id) !== undefined) return 'lost'
-    inner.atCommit.push(() => this.keep(record))
+    inner.atCommit.push(() => this.records.keep(record))
     return 'stored'
   }
 
-  /** The live record, by the store's clock. */
-  find(id: string): Kept | undefined {
-    const record = this.#records.get(id)
-    if (record === undefined || record.expiresAtMs <= this.database.now()) return undefined
-    return record.responseExpiresAtMs > this.database.now() ? record : { ...record, response: undefined }
-  }
-
-  keep(record: NewRecord): void {
-    const now = this.database.now()
-    const responseExpiresAtMs = now + (record.responseRetentionMs ?? 0)
-    this.#records.set(record.id, { ...record, expiresAtMs: now + record.retentionMs, responseExpiresAtMs })
+  /** The live record, by the store's clock, or the leased operation that holds the key. */
+  find(id: string): FoundRecord | undefined {
+    const job = this.records.unfinished(id)
+    if (job === undefined) return this.records.finished(id)
+    const { scope, token, state, fingerprint } = job
+    return { id, scope, token, state, fingerprint, leaseLeftMs: leftMs(job.leaseUntilMs, this.database.now()) }
   }
 
   /** The gate. */
@@ -208,7 +219,7 @@ class MemoryOpenOperation implements OpenOperation<MemoryTx> {
       return 'lost'
     }
     this.#transaction.commit()
-    if (record !== undefined) this.#store.keep(record)
+    if (record !== undefined) this.#store.records.keep(record)
     if (outbox.length > 0) this.#store.insert(outbox)
     this.#store.release(this.#attempt)
     return 'stored'
