@@ -1,7 +1,7 @@
 /**
  * Layers, lowest first. A module may import from its own layer and from lower ones:
  *
- *   shared <- fingerprint <- store, broker (contracts) <- operation, outbox, inbox, src/*.ts (domain)
+ *   shared <- fingerprint <- store, broker (contracts) <- operation, effect, outbox, inbox, retention, src/*.ts (domain)
  *          <- http <- stores, brokers, frameworks (adapters) <- testing/services <- drill <- testing <- cli
  *   client         (runs in browsers: imports nothing but itself, and nobody imports it)
  *
@@ -13,7 +13,7 @@ const layers = [
   ['shared', '^src/shared/'],
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
-  ['domain', '^src/((operation|effect|outbox|inbox|relay|consumer)/|[^/]+\\.ts$)'],
+  ['domain', '^src/((operation|effect|outbox|inbox|retention)/|[^/]+\\.ts$)'],
   ['http', '^src/http/'],
   ['adapters', '^src/(stores|brokers|frameworks)/'],
   ['services', '^src/testing/services/'],

@@ -18,6 +18,7 @@ import { type OutcomeOfWork, runTransaction, type TransactionOptions } from './o
 import { type OutboxOptions, outboxLimits } from './outbox/message.ts'
 import { createRelay, type Relay } from './outbox/relay.ts'
 import type { RelayOptions } from './outbox/relay-options.ts'
+import { type PurgeOptions, type PurgeReport, purge } from './retention/purge.ts'
 import { integerOption, refuseUnknownOptions } from './shared/options.ts'
 import type { MigrateOptions, MigrationReport } from './store/migration.ts'
 import type { UserStatement } from './store/operation.ts'
@@ -87,6 +88,17 @@ export interface Once<Tx> {
   consumer(options: ConsumerOptions<Tx>): Consumer
   /** Wakes relays after you committed a transaction of your own that added messages; a hint, never needed. */
   wake(): void
+  /**
+   * Removes what is past its retention, in short batches, until nothing is due or `timeMs` is over: outcomes whose keys
+   * are free again, stored answers that are no longer given out, marks of consumers, and on request published messages.
+   * Never anything unfinished, waiting, quarantined or not expired. Any number may run, beside the load; run it every
+   * few minutes, or as `effectively-once purge`.
+   *
+   * @throws {OnceError} `STORE_UNAVAILABLE`, `SCHEMA_MISSING`, `REPLICA_REFUSED`; batches before it stay done.
+   * @throws {TypeError} An unknown option or one out of its bounds.
+   * @see docs/guarantees.md I13
+   */
+  purge(options?: PurgeOptions): Promise<PurgeReport>
   /** Creates or updates our tables; safe with several nodes at once. See `effectively-once migrate`. */
   migrate(options?: MigrateOptions): Promise<MigrationReport>
   /** Refuses a store that cannot be safe: SCHEMA_MISSING, SCHEMA_NEWER, REPLICA_REFUSED. */
@@ -130,6 +142,7 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
         outbox: engine.outboxLimits,
         afterCommit: () => store.outbox.bell.ring(),
       }),
+    purge: (purgeOptions) => purge(store, purgeOptions),
     wake: () => store.outbox.bell.ring(),
     migrate: (migrateOptions) => store.migrate(migrateOptions),
     check: () => store.check(),

@@ -121,6 +121,36 @@ describe('cli', () => {
     expect(ended).toMatchObject({ code: 2, stderr: expect.stringContaining('schema must match') })
   })
 
+  test('I13, R40: purge removes what is expired and tells what it left, with DATABASE_URL alone or a configuration', async () => {
+    await install('pg')
+    const env = { DATABASE_URL: database.url }
+    await cli(['migrate'], env)
+    await admin.query(
+      `insert into effectively_once.operation
+         (id, token, state, fingerprint_mode, fingerprint, scope, outcome_version, outcome, expires_at)
+       select gen_random_uuid(), gen_random_uuid(), 'succeeded', 'canonical', '\\x00', '["x"]', 1, '1',
+         now() + (case when n > 8 then 1 else -1 end) * interval '1 hour' from generate_series(1, 10) n`,
+    )
+    const done = await cli(['purge', '--batch-rows', '3', '--json'], env)
+    expect(done).toMatchObject({ code: 0, stderr: '' })
+    expect(JSON.parse(done.stdout)).toEqual({
+      records: 8,
+      responses: 0,
+      marks: 0,
+      history: 0,
+      lagMs: { operations: 0, marks: 0, history: 0 },
+      complete: true,
+    })
+    await writeFile(join(folder, 'effectively-once.config.mjs'), configText('effectively_once'))
+    const again = await cli(['purge', '--history-ms', '0'], { TEST_URL: database.url })
+    expect(again.stdout).toBe('removed 0 outcomes and 0 marks, 0 published messages; erased 0 answers\n')
+    expect(await cli(['purge', '--batch-rows', '5000'], { TEST_URL: database.url })).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('batchRows takes a whole number from 1 to 4000'),
+    })
+    expect((await admin.query('select from effectively_once.operation')).rowCount).toBe(2)
+  })
+
   test('a missing database, a missing pg and an unreachable server are each one clear error', async () => {
     expect(await cli(['migrate'])).toMatchObject({ code: 2, stderr: expect.stringContaining('no DATABASE_URL') })
     const env = { DATABASE_URL: 'postgres://nobody:hunter2@127.0.0.1:1/none' }

@@ -8,4 +8,5 @@
 export { demo } from './commands/demo.ts'
 export { drill } from './commands/drill.ts'
 export { migrate } from './commands/migrate.ts'
+export { purge } from './commands/purge.ts'
 export { relay } from './commands/relay.ts'

@@ -164,10 +164,10 @@ export class Due {
     if (performance.now() < this.#nextPurgeMs || this.#stopping.signal.aborted) return
     this.#nextPurgeMs = performance.now() + purgeEveryMs * (0.75 + Math.random() / 2)
     try {
-      const count = await this.#store.purgeMarks({ graceMs, limit: purgeMax })
-      if (count > 0) this.#host.purged(count)
-      // A full batch: there is more, and the next look may go on at once.
-      if (count >= purgeMax) this.#nextPurgeMs = performance.now()
+      const { removed, after } = await this.#store.purgeMarks({ graceMs, limit: purgeMax })
+      if (removed > 0) this.#host.purged(removed)
+      // There is more, and the next look may go on at once.
+      if (after !== undefined) this.#nextPurgeMs = performance.now()
     } catch (error) {
       this.#host.failed(error)
     }

@@ -11,6 +11,7 @@
 
 import type { Isolation, WorkFailure } from './operation.ts'
 import type { OutboxRow } from './outbox.ts'
+import type { PurgeBatch, Purged } from './retention.ts'
 
 /** What names a message to one consumer, and what it contains. */
 export interface InboxMark {
@@ -291,7 +292,9 @@ export interface InboxStore<Tx> {
   readQuarantined(id: string): Promise<KeptDelivery | undefined>
   /**
    * Removes marks whose retention ended more than `graceMs` ago, at most `limit`, and never the mark of a message
-   * that waits or is quarantined (I13, B81). Returns how many.
+   * that waits or is quarantined (I13, B81).
    */
-  purgeMarks(options: { readonly graceMs: number; readonly limit: number }): Promise<number>
+  purgeMarks(batch: PurgeBatch): Promise<Purged>
+  /** Milliseconds for which the oldest mark that `purgeMarks` would take has been due; 0 = there is none. */
+  overdueMarksMs(graceMs: number): Promise<number>
 }

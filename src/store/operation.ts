@@ -10,6 +10,7 @@
 import type { Fingerprint } from '../fingerprint/fingerprint.ts'
 import type { StoredFingerprint } from '../fingerprint/stored.ts'
 import type { OutboxRow } from './outbox.ts'
+import type { PurgeBatch, Purged } from './retention.ts'
 
 /** What names an operation inside a store. */
 export interface OperationIdentity {
@@ -142,6 +143,11 @@ export interface InnerClaim {
  */
 export type WorkFailure = 'retry' | 'connectionLost' | 'other'
 
+export interface PurgedOperations extends Purged {
+  /** Responses erased from records that stay. */
+  readonly erased: number
+}
+
 export interface OperationStore<Tx> {
   /** Takes a connection (bounded) and prepares an attempt on it. */
   open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<Tx>>
@@ -170,6 +176,14 @@ export interface OperationStore<Tx> {
   lookupIn(tx: Tx, id: string): Promise<FoundRecord | undefined>
   /** Writes the record in the caller's transaction. `fenced` = it is not the transaction that claimed. */
   succeedIn(tx: Tx, record: NewRecord, transactionId: string): Promise<'stored' | 'lost' | 'fenced'>
+  /**
+   * Removes records that are past their retention, and erases responses that are past theirs from records that are not,
+   * at most `limit` together, the longest overdue first. Never anything else, and never a record that an attempt is
+   * replacing at the moment. (I13, R40)
+   */
+  purge(batch: PurgeBatch): Promise<PurgedOperations>
+  /** Milliseconds for which the oldest row that `purge` would take has been due; 0 = there is none. */
+  overdueMs(graceMs: number): Promise<number>
 }
 
 /** The user's own single statement. */

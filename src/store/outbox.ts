@@ -12,6 +12,8 @@
  * @module
  */
 
+import type { PurgeBatch, Purged } from './retention.ts'
+
 /** One message on its way into the outbox table, in the transaction of the work that made it. */
 export interface OutboxRow {
   /** UUID, made once; the transport's message id on every send (R23). */
@@ -306,6 +308,8 @@ export interface OutboxStore {
   /** Accepts that the rows now live in this database cluster (restore, upgrade). What was in flight may be sent again. */
   adoptCluster(act: OperatorAct): Promise<void>
 
-  /** Deletes history older than `ageMs`, at most `limit` rows. @returns rows deleted. */
-  purgeHistory(ageMs: number, limit: number): Promise<number>
+  /** Deletes history that was published more than `graceMs` ago, at most `limit` rows. */
+  purgeHistory(batch: PurgeBatch): Promise<Purged>
+  /** Milliseconds for which the oldest row that `purgeHistory` would take has been due; 0 = there is none. */
+  overdueHistoryMs(graceMs: number): Promise<number>
 }

@@ -33,6 +33,7 @@ export { inboxCases } from '../store/conformance/inbox.cases.ts'
 export { inboxWaitingCases } from '../store/conformance/inbox-waiting.cases.ts'
 export { operationCases } from '../store/conformance/operation.cases.ts'
 export { outboxCases } from '../store/conformance/outbox.cases.ts'
+export { retentionCases } from '../store/conformance/retention.cases.ts'
 export type { Store } from '../store/store.ts'
 export { type MemoryStore, type MemoryTx, memory } from '../stores/memory/index.ts'
 export {

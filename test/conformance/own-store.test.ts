@@ -9,6 +9,7 @@ import {
   inboxWaitingCases,
   operationCases,
   outboxCases,
+  retentionCases,
   type StoreHarness,
 } from '../../src/testing/index.ts'
 import { memoryHarness } from './memory-harness.ts'
@@ -55,7 +56,7 @@ function fail(): never {
   throw new Error('the contract has another method')
 }
 
-const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases, ...outboxCases]
+const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases, ...outboxCases, ...retentionCases]
 
 test('SC60: a store of somebody else passes the published suites', async () => {
   expect(await failures(ALL, ownStore())).toEqual([])
@@ -72,6 +73,11 @@ describe('SC60: the published suites find fault with a store', () => {
       (own) => ({
         open: (attempt: never, options: object) => own['open']?.(attempt, { ...options, gated: false } as never),
       }),
+    ],
+    [
+      'that purges without looking at the retention',
+      'operations',
+      (own) => ({ purge: (batch: object) => own['purge']?.({ ...batch, graceMs: -3_650 * 86_400_000 } as never) }),
     ],
     ['that forgets its records', 'operations', () => ({ lookup: async () => undefined })],
     ['that says committed without looking', 'operations', () => ({ verifyCommit: async () => 'committed' })],

@@ -422,11 +422,19 @@ export const inboxWaitingCases: readonly ConformanceCase<StoreHarness>[] = [
         await opened.advance(30 * DAY_MS)
         const live = markOf()
         await apply([{ mark: live }], options)
-        assert.equal(await inbox.purgeMarks({ graceMs: 40 * DAY_MS, limit: 10 }), 0)
-        assert.equal(await inbox.purgeMarks({ graceMs: DAY_MS, limit: 1 }), 1)
+        const removed = async (graceMs: number, limit: number) => (await inbox.purgeMarks({ graceMs, limit })).removed
+        assert.equal(await removed(40 * DAY_MS, 10), 0)
+        assert.equal(await inbox.overdueMarksMs(40 * DAY_MS), 0)
+        assert.ok((await inbox.overdueMarksMs(DAY_MS)) >= 28 * DAY_MS)
+        const { after, ...one } = await inbox.purgeMarks({ graceMs: DAY_MS, limit: 1 })
+        assert.equal(one.removed, 1)
+        assert.notEqual(after, undefined)
         assert.deepEqual(await inbox.lookup([oldest, old]), ['new', 'expired'])
-        assert.equal(await inbox.purgeMarks({ graceMs: DAY_MS, limit: 10 }), 1)
-        assert.equal(await inbox.purgeMarks({ graceMs: DAY_MS, limit: 10 }), 0)
+        const rest = await inbox.purgeMarks({ graceMs: DAY_MS, limit: 10, after })
+        assert.deepEqual([rest.removed, rest.after], [1, undefined])
+        assert.equal(await removed(DAY_MS, 10), 0)
+        // Those of kept messages are not overdue.
+        assert.equal(await inbox.overdueMarksMs(DAY_MS), 0)
         assert.deepEqual(await inbox.lookup([quarantined, waiting, old, live]), [
           'expired',
           'expired',

@@ -27,9 +27,11 @@ import type {
 } from '../../store/inbox.ts'
 import type { WorkFailure } from '../../store/operation.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
+import type { PurgeBatch, Purged } from '../../store/retention.ts'
 import { same } from './bytes.ts'
 import type { MemoryDatabase, MemoryTx } from './database.ts'
 import { MemoryOpenInbox } from './inbox-open.ts'
+import { batchOf, overdueMs } from './retention.ts'
 
 interface Mark {
   readonly fingerprint: Uint8Array
@@ -66,6 +68,8 @@ interface Quarantined {
 type InsertRows = (rows: readonly OutboxRow[]) => void
 /** Writes down an act of an operator. */
 type Audit = (act: string, subject: string, by: { readonly actor: string; readonly reason: string }) => void
+
+const expiresAtMs = (mark: Mark): number => mark.expiresAtMs
 
 /** Entries of a history that are kept. */
 const HISTORY_MAX = 50
@@ -310,15 +314,20 @@ export class MemoryInbox implements InboxStore<MemoryTx> {
     return this.#quarantine.get(Number(id))?.delivery
   }
 
-  async purgeMarks({ graceMs, limit }: { readonly graceMs: number; readonly limit: number }): Promise<number> {
-    const before = this.database.now() - graceMs
+  async purgeMarks(batch: PurgeBatch): Promise<Purged> {
+    const { taken, after } = batchOf(this.#unneeded(), expiresAtMs, this.database.now() - batch.graceMs, batch)
+    for (const [id] of taken) this.marks.delete(id)
+    return { removed: taken.length, after }
+  }
+
+  async overdueMarksMs(graceMs: number): Promise<number> {
+    return overdueMs(this.#unneeded().values(), expiresAtMs, this.database.now() - graceMs)
+  }
+
+  /** Marks of messages that neither wait nor are quarantined. */
+  #unneeded(): Map<string, Mark> {
     const needed = new Set([...this.waiting.keys(), ...[...this.#quarantine.values()].map(({ mark }) => mark.id)])
-    const old = [...this.marks]
-      .filter(([id, mark]) => mark.expiresAtMs < before && !needed.has(id))
-      .sort(([, a], [, b]) => a.expiresAtMs - b.expiresAtMs)
-      .slice(0, limit)
-    for (const [id] of old) this.marks.delete(id)
-    return old.length
+    return new Map([...this.marks].filter(([id]) => !needed.has(id)))
   }
 
   /** What is known of a message that was applied before. */

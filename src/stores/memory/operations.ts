@@ -15,11 +15,13 @@ import type {
   OpenOperation,
   OpenOptions,
   OperationStore,
+  PurgedOperations,
   StatementResult,
   Verdict,
   WorkFailure,
 } from '../../store/operation.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
+import type { PurgeBatch } from '../../store/retention.ts'
 import { type MemoryDatabase, MemoryTransaction, type MemoryTx } from './database.ts'
 import { leftMs, type MemoryRecords } from './records.ts'
 
@@ -134,6 +136,15 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     if (this.find(record.id) !== undefined) return 'lost'
     inner.atCommit.push(() => this.records.keep(record))
     return 'stored'
+  }
+
+  async purge(batch: PurgeBatch): Promise<PurgedOperations> {
+    // Of those that are worked on the owner is about to replace the record.
+    return this.records.purge(batch, (id) => this.#owners.has(id))
+  }
+
+  async overdueMs(graceMs: number): Promise<number> {
+    return this.records.overdueMs(graceMs)
   }
 
   /** The live record, by the store's clock, or the leased operation that holds the key. */

@@ -30,8 +30,10 @@ import type {
   RenewResult,
   StoppedKey,
 } from '../../store/outbox.ts'
+import type { PurgeBatch, Purged } from '../../store/retention.ts'
 import type { MemoryDatabase } from './database.ts'
 import { MemoryLanes } from './lanes.ts'
+import { batchOf, overdueMs } from './retention.ts'
 import { bySeq, keysOf, pendingOf, take, upTo } from './rows.ts'
 
 interface Parked extends ParkedRow {
@@ -43,6 +45,8 @@ interface Parked extends ParkedRow {
 }
 
 type Quarantined = PendingRow & QuarantinedView
+
+const publishedAtMs = (row: { readonly publishedAtMs: number }): number => row.publishedAtMs
 
 /** An act of an operator. */
 export interface MemoryAudit extends OperatorAct {
@@ -303,10 +307,15 @@ export class MemoryOutbox implements OutboxStore {
     this.#audit('outbox.adopt', this.ownership.cluster, act)
   }
 
-  async purgeHistory(ageMs: number, limit: number): Promise<number> {
-    const old = this.history.filter((row) => row.publishedAtMs < this.#now() - ageMs).slice(0, limit)
-    for (const row of old) this.history.splice(this.history.indexOf(row), 1)
-    return old.length
+  async purgeHistory(batch: PurgeBatch): Promise<Purged> {
+    const rows = new Map(this.history.map((row) => [row, row]))
+    const { taken, after } = batchOf(rows, publishedAtMs, this.#now() - batch.graceMs, batch)
+    for (const [row] of taken) this.history.splice(this.history.indexOf(row), 1)
+    return { removed: taken.length, after }
+  }
+
+  async overdueHistoryMs(graceMs: number): Promise<number> {
+    return overdueMs(this.history, publishedAtMs, this.#now() - graceMs)
   }
 
   #now(): number {

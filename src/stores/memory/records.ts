@@ -5,8 +5,10 @@
  */
 
 import type { JobEvent, JobRecord, NewJob, NewStep, StoredEffect } from '../../store/job.ts'
-import type { NewRecord, OperationRecord } from '../../store/operation.ts'
+import type { NewRecord, OperationRecord, PurgedOperations } from '../../store/operation.ts'
+import type { PurgeBatch } from '../../store/retention.ts'
 import type { MemoryDatabase } from './database.ts'
+import { batchOf, overdueMs } from './retention.ts'
 
 /** A record with an outcome. */
 export interface Finished extends OperationRecord {
@@ -98,6 +100,34 @@ export class MemoryRecords {
     const finished = { ...record, expiresAtMs: now + record.retentionMs, responseExpiresAtMs }
     this.#rows.set(record.id, { job: this.unfinished(record.id), finished })
   }
+
+  /** Removes expired records, and erases expired responses of others; not of those that are busy. */
+  purge(batch: PurgeBatch, busy: (id: string) => boolean): PurgedOperations {
+    const before = this.#database.now() - batch.graceMs
+    const free = new Map([...this.#finished()].filter(([id]) => !busy(id)))
+    const { taken, after } = batchOf(free, dueAtMs, before, batch)
+    let erased = 0
+    for (const [id, finished] of taken) {
+      if (finished.expiresAtMs <= before) this.#rows.delete(id)
+      else this.#rows.set(id, { ...this.#rows.get(id), finished: { ...finished, response: undefined } })
+      if (finished.expiresAtMs > before) erased += 1
+    }
+    return { removed: taken.length - erased, erased, after }
+  }
+
+  overdueMs(graceMs: number): number {
+    return overdueMs(this.#finished().values(), dueAtMs, this.#database.now() - graceMs)
+  }
+
+  /** All records with an outcome, expired ones too. */
+  #finished(): Map<string, Finished> {
+    return new Map([...this.#rows].flatMap(([id, { finished }]) => (finished === undefined ? [] : [[id, finished]])))
+  }
+}
+
+/** When the record has to be looked at next. */
+function dueAtMs(record: Finished): number {
+  return record.response === undefined ? record.expiresAtMs : Math.min(record.expiresAtMs, record.responseExpiresAtMs)
 }
 
 /** Milliseconds until an instant; null when it is over, or there is none. */

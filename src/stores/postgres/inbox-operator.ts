@@ -1,6 +1,5 @@
 /**
- * What operators do with waiting and quarantined messages, as statements and functions: list, read, redrive, hasten,
- * and the batched removal of old marks.
+ * What operators do with waiting and quarantined messages, as statements and functions: list, read, redrive, hasten.
  *
  * @module
  */
@@ -45,15 +44,6 @@ export function inboxOperatorStatements(schema: string): InboxOperatorStatements
         `from ${schema}.inbox_quarantine where id = $1::bigint`,
       values: [id],
     }),
-    purgeMarks: (graceMs, limit) => ({
-      text:
-        `${tag('purge_marks')} delete from ${schema}.inbox where id in (select m.id from ${schema}.inbox m ` +
-        `where m.expires_at < ${CLOCK} - $1::bigint * interval '1 millisecond' ` +
-        `and not exists (select from ${schema}.inbox_waiting w where w.id = m.id) ` +
-        `and not exists (select from ${schema}.inbox_quarantine q where q.mark_id = m.id) ` +
-        `order by m.expires_at limit $2::int)`,
-      values: [graceMs, limit],
-    }),
   }
 }
 
@@ -67,7 +57,6 @@ export interface InboxOperatorStatements {
     readonly after?: string | undefined
   }): PgStatement
   readQuarantined(id: string): PgStatement
-  purgeMarks(graceMs: number, limit: number): PgStatement
 }
 
 type Row = Record<string, unknown>

@@ -26,6 +26,7 @@ import type {
   WaitingEntry,
 } from '../../store/inbox.ts'
 import type { WorkFailure } from '../../store/operation.ts'
+import type { PurgeBatch, Purged } from '../../store/retention.ts'
 import { classify, toOnceError } from './classify.ts'
 import type { Connections } from './connections.ts'
 import { endingsOf } from './endings.ts'
@@ -42,6 +43,7 @@ import {
 import { type InboxStatements, inboxStatements } from './inbox-statements.ts'
 import { failureOf, type PostgresSettings, withoutName } from './operations.ts'
 import { owned } from './own-types.ts'
+import { overdueMs, purgeBatch, type RetentionStatements, retentionStatements } from './retention.ts'
 
 /** How long taking marks waits for a message that another transaction is working on. */
 const LOCK_TIMEOUT_MS = 2_000
@@ -51,12 +53,14 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
   readonly #settings: PostgresSettings
   readonly #sql: InboxStatements
   readonly #operator: InboxOperatorStatements
+  readonly #retention: RetentionStatements
 
   constructor(connections: Connections<C>, settings: PostgresSettings) {
     this.#connections = connections
     this.#settings = settings
     this.#sql = inboxStatements(settings.schema)
     this.#operator = inboxOperatorStatements(settings.schema)
+    this.#retention = retentionStatements(settings.schema)
   }
 
   failureOf(error: unknown): WorkFailure {
@@ -222,12 +226,16 @@ export class PostgresInbox<C extends PgClient> implements InboxStore<C> {
     return rows[0] === undefined ? undefined : toKeptDelivery(rows[0])
   }
 
-  async purgeMarks(options: { readonly graceMs: number; readonly limit: number }): Promise<number> {
-    const { rowCount } = await this.#ask(
-      this.#operator.purgeMarks(options.graceMs, options.limit),
-      'removing old marks',
-    )
-    return rowCount ?? 0
+  purgeMarks(batch: PurgeBatch): Promise<Purged> {
+    const { answerTimeoutMs } = this.#settings
+    const statement = this.#retention.marks(batch)
+    return purgeBatch(this.#connections, answerTimeoutMs, statement, batch, 'removing old marks')
+  }
+
+  overdueMarksMs(graceMs: number): Promise<number> {
+    const { answerTimeoutMs } = this.#settings
+    const statement = this.#retention.marksOverdue(graceMs)
+    return overdueMs(this.#connections, answerTimeoutMs, statement, 'looking for old marks')
   }
 
   /** One statement of ours on a connection of its own, with a bound. */

@@ -16,6 +16,7 @@ import type {
   OpenOptions,
   OperationRecord,
   OperationStore,
+  PurgedOperations,
   StatementResult,
   UnfinishedRecord,
   UserStatement,
@@ -23,6 +24,7 @@ import type {
   WorkFailure,
 } from '../../store/operation.ts'
 import type { OutboxRow } from '../../store/outbox.ts'
+import type { PurgeBatch } from '../../store/retention.ts'
 import { batchPort, sendBatch } from './batch.ts'
 import { classify, sqlState, toOnceError, violatedConstraint } from './classify.ts'
 import type { Connections } from './connections.ts'
@@ -31,6 +33,7 @@ import type { PgClient, PgResult, PgStatement } from './handle.ts'
 import { LookupGroup } from './lookup.ts'
 import { outboxInsert, outboxInsertIf } from './outbox-insert.ts'
 import { owned } from './own-types.ts'
+import { overdueMs, purgeBatch, type RetentionStatements, retentionStatements } from './retention.ts'
 import { OPERATION_CONSTRAINT, type OperationStatements, operationStatements } from './statements.ts'
 import { inYourTransaction, requireTransaction } from './transaction-check.ts'
 import { verifyCommit } from './verify-commit.ts'
@@ -54,12 +57,14 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
   readonly #connections: Connections<C>
   readonly #settings: PostgresSettings
   readonly #sql: OperationStatements
+  readonly #retention: RetentionStatements
   readonly #lookups: LookupGroup<FoundRecord>
 
   constructor(connections: Connections<C>, settings: PostgresSettings) {
     this.#connections = connections
     this.#settings = settings
     this.#sql = operationStatements(settings.schema)
+    this.#retention = retentionStatements(settings.schema)
     this.#lookups = new LookupGroup((ids) => this.#fetch(ids))
   }
 
@@ -191,6 +196,18 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       if (isOurConflict(error, this.#settings)) return 'lost'
       throw inYourTransaction(error, 'recording')
     }
+  }
+
+  purge(batch: PurgeBatch): Promise<PurgedOperations> {
+    const { answerTimeoutMs } = this.#settings
+    const statement = this.#retention.operations(batch)
+    return purgeBatch(this.#connections, answerTimeoutMs, statement, batch, 'removing expired operations')
+  }
+
+  overdueMs(graceMs: number): Promise<number> {
+    const { answerTimeoutMs } = this.#settings
+    const statement = this.#retention.operationsOverdue(graceMs)
+    return overdueMs(this.#connections, answerTimeoutMs, statement, 'looking for expired operations')
   }
 
   failureOf(error: unknown): WorkFailure {

@@ -33,12 +33,12 @@ const ACQUIRE_TIMEOUT_MS = 5_000
 const WAITERS_MAX = 1_000
 
 export class OutboxRunner {
-  readonly #connections: Connections<PgClient>
+  readonly connections: Connections<PgClient>
   readonly #settings: OutboxRunSettings
 
   constructor(pool: PgPool, settings: OutboxRunSettings) {
     this.#settings = settings
-    this.#connections = new Connections<PgClient>(pool, {
+    this.connections = new Connections<PgClient>(pool, {
       limit: STATEMENTS_MAX,
       acquireTimeoutMs: ACQUIRE_TIMEOUT_MS,
       waitersMax: WAITERS_MAX,
@@ -49,7 +49,7 @@ export class OutboxRunner {
   async run({ name, text }: OutboxStatement, values: unknown[], doing: string): Promise<PgResult> {
     const { prepare, answerTimeoutMs } = this.#settings
     try {
-      return await this.#connections.use(answerTimeoutMs, (client) =>
+      return await this.connections.use(answerTimeoutMs, (client) =>
         client.query(owned(prepare ? { name, text, values } : { text, values })),
       )
     } catch (error) {

@@ -300,11 +300,6 @@ export function outboxStatements(schema: string): OutboxStatements {
         `insert into ${schema}.audit (actor, act, subject, reason, detail) select $1::text, 'outbox.adopt', ` +
         `'lane ' || u.lane, $2::text, pg_catalog.json_build_object('systemIdentifier', u.before::text)::text from u`,
     ),
-    purgeHistory: named(
-      'purge_history',
-      `delete from ${schema}.outbox_history where ctid = any(array(select ctid from ${schema}.outbox_history ` +
-        `where published_at < ${NOW} - $1::bigint * interval '1 millisecond' limit $2::int))`,
-    ),
   }
 }
 
@@ -336,5 +331,4 @@ export interface OutboxStatements {
   readonly redrive: OutboxStatement
   readonly discard: OutboxStatement
   readonly adopt: OutboxStatement
-  readonly purgeHistory: OutboxStatement
 }

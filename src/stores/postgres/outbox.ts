@@ -26,10 +26,12 @@ import type {
   RenewResult,
   StoppedKey,
 } from '../../store/outbox.ts'
+import type { PurgeBatch, Purged } from '../../store/retention.ts'
 import type { PgPool, PgResult } from './handle.ts'
 import { PostgresBell } from './outbox-bell.ts'
 import { OutboxRunner, type OutboxRunSettings, type OutboxStatement } from './outbox-run.ts'
 import { type OutboxStatements, outboxStatements } from './outbox-statements.ts'
+import { overdueMs, purgeBatch, type RetentionStatements, retentionStatements } from './retention.ts'
 
 type Row = Readonly<Record<string, unknown>>
 
@@ -40,12 +42,16 @@ export class PostgresOutbox implements OutboxStore {
   readonly bell: OutboxBell
   readonly #runner: OutboxRunner
   readonly #sql: OutboxStatements
+  readonly #retention: RetentionStatements
+  readonly #settings: OutboxRunSettings
   /** Reads left that use the exact form, by lane. */
   readonly #largeReads = new Map<number, number>()
 
   constructor(pool: PgPool, settings: OutboxRunSettings) {
     this.#runner = new OutboxRunner(pool, settings)
     this.#sql = outboxStatements(settings.schema)
+    this.#retention = retentionStatements(settings.schema)
+    this.#settings = settings
     this.bell = new PostgresBell(pool, this.#runner, settings)
   }
 
@@ -270,9 +276,16 @@ export class PostgresOutbox implements OutboxStore {
     await this.#runner.run(this.#sql.adopt, [act.actor, act.reason], 'adopting the database cluster')
   }
 
-  async purgeHistory(ageMs: number, limit: number): Promise<number> {
-    const { rowCount } = await this.#runner.run(this.#sql.purgeHistory, [ageMs, limit], 'purging outbox history')
-    return rowCount ?? 0
+  purgeHistory(batch: PurgeBatch): Promise<Purged> {
+    const { answerTimeoutMs } = this.#settings
+    const statement = this.#retention.history(batch)
+    return purgeBatch(this.#runner.connections, answerTimeoutMs, statement, batch, 'purging outbox history')
+  }
+
+  overdueHistoryMs(graceMs: number): Promise<number> {
+    const { answerTimeoutMs } = this.#settings
+    const statement = this.#retention.historyOverdue(graceMs)
+    return overdueMs(this.#runner.connections, answerTimeoutMs, statement, 'looking at outbox history')
   }
 
   #step(statement: OutboxStatement, lease: LaneLease, leaseMs: number, values: unknown[]): Promise<PgResult> {
