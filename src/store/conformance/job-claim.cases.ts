@@ -118,7 +118,7 @@ export const jobClaimCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R05: a key with a live outcome cannot be claimed, enqueued or taken over, whichever way the outcome came',
+    name: 'I1: a key with a live outcome cannot be claimed, enqueued or taken over, whichever way the outcome came',
     run: (harness) =>
       withJobs(harness, async ({ opened, jobs, claim }) => {
         const leased = jobOf()
@@ -353,7 +353,7 @@ export const jobClaimCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'SC6: renewals keep an owner alone past several lease lengths; each lease has its own answer, in order',
+    name: 'SC6, R12: renewals keep an owner alone past several lease lengths; each lease has its own answer, in order',
     needs: 'clock',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, opened, takeOver }) => {
@@ -371,7 +371,7 @@ export const jobClaimCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'SC6: more leases than one statement takes are renewed, each for its own time',
+    name: 'SC6, R12: more leases than one statement takes are renewed, each for its own time',
     needs: 'clock',
     run: (harness) =>
       withJobs(harness, async ({ jobs, opened, find }) => {
@@ -410,7 +410,7 @@ export const jobClaimCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R12: an outcome is stored once; a second completion is refused and the first outcome is found',
+    name: 'I1: an outcome is stored once; a second completion is refused and the first outcome is found',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, opened }) => {
         const job = jobOf()

@@ -20,7 +20,7 @@ function assertAge(ageMs: number | null | undefined, passedMs: number): void {
 
 export const jobEffectCases: readonly ConformanceCase<StoreHarness>[] = [
   {
-    name: 'I10, B84: an intent is stored with its frozen request and key before the call, and counts as an attempt',
+    name: 'R15, R16, I10, B84: an intent is stored with its frozen request and key before the call, and counts as an attempt',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, step }) => {
         const lease = await claim()
@@ -155,7 +155,7 @@ export const jobEffectCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'I11: doubt is told with its age, which saying it again does not make younger',
+    name: 'R19, I11: doubt is told with its age, which saying it again does not make younger',
     needs: 'clock',
     run: (harness) =>
       withJobs(harness, async ({ jobs, opened, claimWithEffect, successor, step }) => {
@@ -207,7 +207,7 @@ export const jobEffectCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'an effect that is recorded after its call has its answer from the start',
+    name: 'R18: an effect that is recorded after its call has its answer from the start',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, step }) => {
         const lease = await claim()

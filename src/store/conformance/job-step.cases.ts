@@ -13,7 +13,7 @@ const OPTIONS = { idleTimeoutMs: 30_000 }
 
 export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
   {
-    name: 'SC48, R15: a step commits together with the writes and the messages of its work',
+    name: 'SC48, I1, I6: a step commits together with the writes and the messages of its work',
     run: (harness) =>
       withJobs(harness, async ({ jobs, opened, claim, messages }) => {
         const lease = await claim()
@@ -31,7 +31,7 @@ export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R15: a step whose work sent nothing is stored too, with its messages',
+    name: 'SC48: a step whose work sent nothing is stored too, with its messages',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, messages }) => {
         const lease = await claim()
@@ -80,6 +80,11 @@ export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
         const lease = await claim()
         assert.equal(await runStep(lease, 'book'), 'stored')
         assert.equal(await runStep(lease, 'book', [messageOf()]), 'exists')
+        const late = await jobs.openStep(lease, OPTIONS)
+        await opened.write(late.tx, 'late')
+        assert.equal(await late.finish(stepOf('book'), []), 'exists')
+        await assert.rejects(Promise.resolve().then(() => opened.write(late.tx, 'late')))
+        assert.equal(await opened.count('late'), 0)
         assert.equal(await jobs.writeStep(lease, stepOf('book', { type: 'memo', result: '"other"' })), 'exists')
         assert.equal(await jobs.writeStep(lease, effectOf('book')), 'exists')
         assert.deepEqual([await opened.count('book'), await messages()], [1, 0])
@@ -88,7 +93,7 @@ export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R15: steps of one name belong to their own operations',
+    name: 'steps of one name belong to their own operations',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, runStep }) => {
         const [one, other] = [await claim(), await claim()]
@@ -136,7 +141,7 @@ export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'SC6: a lease is renewed while a step works, and the step is stored after several lease lengths',
+    name: 'SC6, R12: a lease is renewed while a step works, and the step is stored after several lease lengths',
     needs: 'clock',
     run: (harness) =>
       withJobs(harness, async ({ jobs, opened, claim, takeOver }) => {
@@ -181,7 +186,7 @@ export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R15: steps are read in the order of their positions, also by a successor, with the fences of their writers',
+    name: 'SC48: steps are read in the order of their positions, also by a successor, with the fences of their writers',
     needs: 'clock',
     run: (harness) =>
       withJobs(harness, async ({ jobs, claim, expire, successor }) => {
@@ -226,7 +231,7 @@ export const jobStepCases: readonly ConformanceCase<StoreHarness>[] = [
       }),
   },
   {
-    name: 'R15: many operations are completed at once, each with its own answer and outcome',
+    name: 'many operations are completed at once, each with its own answer and outcome',
     needs: 'clock',
     run: (harness) =>
       withJobs(harness, async ({ jobs, opened, claim, expire }) => {
