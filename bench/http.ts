@@ -12,6 +12,8 @@ import http from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { startDatabase } from './database.ts'
 import { aboutDatabase } from './guard.ts'
+import { fuzzGrowth } from './http-fuzz.ts'
+import { mismatchTiming } from './http-timing.ts'
 import { median, paired, quartiles } from './paired.ts'
 import { type Result, ratioResult, valueResult } from './report.ts'
 import { core, stores } from './subject.ts'
@@ -95,6 +97,8 @@ export async function httpSuite({ say, pairs = 9, only }: SuiteOptions): Promise
       }
     }
     if (wanted('http-rss')) results.push(await memory(agent, one, say))
+    if (wanted('http-mismatch-timing')) results.push(await mismatchTiming(say))
+    if (wanted('http-fuzz-growth')) results.push(await fuzzGrowth(say))
     return { ...aboutDatabase(database), results }
   } finally {
     agent.destroy()
