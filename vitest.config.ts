@@ -6,7 +6,7 @@ const on15 = (postgresBinaries: string): TestProjectConfiguration => ({
   test: {
     name: 'postgres-15',
     include: [
-      'test/conformance/{operation,inbox,outbox}.test.ts',
+      'test/conformance/{operation,inbox,outbox,job}.test.ts',
       'test/operation/{explain,in-transaction,outcome,pool,transaction}.test.ts',
       'test/torture/guard-{lost-answers,races}.test.ts',
     ],

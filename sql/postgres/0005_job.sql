@@ -11,7 +11,7 @@ alter table :schema.operation
   -- Database time until which the owner can be silent; null when nobody holds it.
   add column lease_until timestamptz,
   -- When a worker may take it: the end of the lease, or of a backoff; null when no worker will. Always null for bare
-  -- closures, which lets their rows be updated without touching an index.
+  -- closures.
   add column due_at timestamptz,
   -- Claims whose end nobody has reported (I15), and attempts that reported a failure.
   add column claims smallint,
@@ -23,9 +23,15 @@ alter table :schema.operation
   -- Why it waits or is parked.
   add column reason text,
   -- true: a person has proven that it was never applied.
-  add column not_applied boolean;
+  add column not_applied boolean,
+  -- true: one of its effects was resolved while an owner worked. It is then due again when it is given back as unknown:
+  -- the owner may have looked before the proof came.
+  add column resolved boolean;
 
-create index operation_due on :schema.operation (due_at) where due_at is not null;
+-- Each kind and version has a row of its own to wait in: jobs that no worker of this release knows are in nobody's way.
+create index operation_due on :schema.operation (kind, kind_version, due_at) where due_at is not null;
+-- What is unfinished, by state and oldest first, for people. Only unfinished rows never expire.
+create index operation_unfinished on :schema.operation (state, created_at, id) where expires_at = 'infinity';
 
 create type :schema.step_type as enum ('transaction', 'effect', 'memo');
 create type :schema.step_state as enum ('intended', 'done', 'refused', 'unknown');
@@ -91,3 +97,190 @@ begin
   return v_xid;
 end
 $step_gate$;
+
+-- Seals a step's transaction, right before the step is stored: the lease must still be ours, and the row is kept from
+-- takeovers until COMMIT. Waits for nothing but single statements of ours (a renewal, a release), which wait for nobody.
+-- p_xid null: nothing ran in it so far, so nobody can have ended it.
+--   EO004  it is not the transaction that opened          EO008  the lease is not ours any more
+create function :schema.step_seal(
+  p_id uuid, p_token uuid, p_fence bigint, p_xid text
+) returns void language plpgsql volatile as $step_seal$
+begin
+  if p_xid is not null and pg_catalog.pg_current_xact_id_if_assigned() is distinct from p_xid::xid8 then
+    raise exception 'transaction ended' using errcode = 'EO004';
+  end if;
+  perform from :schema.operation
+    where id = p_id and token = p_token and fence = p_fence and state = 'processing'
+      and lease_until > pg_catalog.clock_timestamp()
+    for share;
+  if not found then
+    raise exception 'lease lost' using errcode = 'EO008';
+  end if;
+end
+$step_seal$;
+
+-- Stores a job in the caller's own transaction. The lock is the one of the key, which every kind of attempt takes or asks
+-- for: somebody who has it may or may not commit, so nobody knows yet whether the job exists (B27).
+-- stored, exists, busy, ended (it is not the transaction that asked for p_xid).
+create function :schema.enqueue(
+  p_xid text, p_id uuid, p_key_lock bigint, p_token uuid, p_fingerprint_mode :schema.operation_fingerprint_mode, p_fingerprint_key text,
+  p_fingerprint bytea, p_scope text, p_kind text, p_version integer, p_payload text, p_delay_ms bigint
+) returns text language plpgsql volatile as $enqueue$
+declare
+  v_expires_at timestamptz;
+begin
+  if pg_catalog.current_setting('transaction_read_only') = 'on' then
+    raise exception 'read-only' using errcode = 'EO005';
+  end if;
+  if pg_catalog.pg_current_xact_id_if_assigned() is distinct from p_xid::xid8 then
+    return 'ended';
+  end if;
+  if not pg_catalog.pg_try_advisory_xact_lock(p_key_lock) then
+    return 'busy';
+  end if;
+  select expires_at into v_expires_at from :schema.operation where id = p_id;
+  if found then
+    if v_expires_at > pg_catalog.clock_timestamp() then
+      return 'exists';
+    end if;
+    delete from :schema.operation where id = p_id and expires_at <= pg_catalog.clock_timestamp();
+  end if;
+  insert into :schema.operation (id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope,
+    outcome_version, expires_at, fence, due_at, claims, failures, kind, kind_version, payload)
+  values (p_id, p_token, 'processing', p_fingerprint_mode, p_fingerprint_key, p_fingerprint,
+    p_scope, 0, 'infinity', 0,
+    case when p_kind is not null then pg_catalog.clock_timestamp() + p_delay_ms * interval '1 millisecond' end,
+    0, 0, p_kind, p_version, p_payload)
+  on conflict (id) do nothing;
+  return case when found then 'stored' else 'exists' end;
+end
+$enqueue$;
+
+-- Attaches a proven result to an effect, named by operation and name, or by the key that its provider was given.
+-- p_state: done, refused, notApplied. Answers resolved, decided, notFound, busy.
+-- The operation's row is locked first, as by every statement that changes a step: the owner's own change waits, and then
+-- finds the effect decided.
+create function :schema.effect_resolve(
+  p_id uuid, p_name text, p_provider_key text, p_state text, p_result text, p_result_version int,
+  p_actor text, p_reason text
+) returns text language plpgsql volatile as $effect_resolve$
+declare
+  v_id uuid := p_id;
+  v_name text := p_name;
+  v_job :schema.operation;
+  v_step :schema.step;
+  v_held boolean;
+begin
+  if pg_catalog.current_setting('transaction_read_only') = 'on' then
+    raise exception 'read-only' using errcode = 'EO005';
+  end if;
+  if p_provider_key is not null then
+    select operation_id, name into v_id, v_name from :schema.step
+      where provider_key = p_provider_key order by created_at desc limit 1;
+  end if;
+  select * into v_job from :schema.operation where id = v_id for no key update;
+  if not found then
+    return 'notFound';
+  end if;
+  select * into v_step from :schema.step
+    where operation_id = v_id and name = v_name and delivery is not null for update;
+  if not found then
+    return 'notFound';
+  end if;
+  if v_step.state in ('done', 'refused') or v_job.state in ('succeeded', 'rejected') then
+    return 'decided';
+  end if;
+  v_held := coalesce(v_job.lease_until > pg_catalog.clock_timestamp(), false);
+  if p_state = 'notApplied' then
+    if v_held then
+      return 'busy';
+    end if;
+    update :schema.step set state = 'intended', looks = 32767, unknown_since = null
+      where operation_id = v_id and name = v_name;
+  else
+    update :schema.step set state = p_state:: :schema.step_state, result = p_result,
+        result_version = p_result_version, unknown_since = null
+      where operation_id = v_id and name = v_name;
+  end if;
+  if v_held then
+    update :schema.operation set resolved = true where id = v_id;
+  elsif v_job.state <> 'parked' then
+    update :schema.operation set state = 'processing', lease_until = null,
+        due_at = case when kind is not null then pg_catalog.clock_timestamp() end
+      where id = v_id;
+  end if;
+  insert into :schema.job_event (operation_id, fence, event, detail)
+    values (v_id, v_job.fence, 'resolved', v_name || ': ' || p_state);
+  insert into :schema.audit (actor, act, subject, reason, detail)
+    values (p_actor, 'effect.resolve', v_id || '/' || v_name, p_reason, pg_catalog.json_build_object(
+      'proof', p_state, 'effect', v_step.state, 'attempts', v_step.attempts, 'operation', v_job.state)::text);
+  return 'resolved';
+end
+$effect_resolve$;
+
+-- Attaches an outcome to an unfinished operation that nobody holds. Answers resolved, decided, notFound, busy.
+create function :schema.job_resolve(
+  p_id uuid, p_token uuid, p_state :schema.operation_state, p_not_applied boolean, p_outcome_version int, p_outcome text,
+  p_retention_ms bigint, p_response bytea, p_response_ms bigint, p_actor text, p_reason text
+) returns text language plpgsql volatile as $job_resolve$
+declare
+  v_job :schema.operation;
+begin
+  if pg_catalog.current_setting('transaction_read_only') = 'on' then
+    raise exception 'read-only' using errcode = 'EO005';
+  end if;
+  select * into v_job from :schema.operation
+    where id = p_id and expires_at > pg_catalog.clock_timestamp() for no key update;
+  if not found then
+    return 'notFound';
+  end if;
+  if v_job.state in ('succeeded', 'rejected') then
+    return 'decided';
+  end if;
+  if v_job.lease_until > pg_catalog.clock_timestamp() then
+    return 'busy';
+  end if;
+  update :schema.operation set state = p_state, token = p_token, not_applied = p_not_applied,
+      outcome_version = p_outcome_version, outcome = p_outcome, response = p_response,
+      response_expires_at = pg_catalog.clock_timestamp() + p_response_ms * interval '1 millisecond',
+      expires_at = pg_catalog.clock_timestamp() + p_retention_ms * interval '1 millisecond',
+      lease_until = null, due_at = null, payload = null, reason = null, resolved = null
+    where id = p_id;
+  insert into :schema.job_event (operation_id, fence, event, detail)
+    values (p_id, v_job.fence, 'resolved', case when p_not_applied then 'notApplied' else p_state::text end);
+  insert into :schema.audit (actor, act, subject, reason, detail)
+    values (p_actor, 'operation.resolve', p_id::text, p_reason, pg_catalog.json_build_object(
+      'outcome', p_state, 'notApplied', coalesce(p_not_applied, false), 'operation', v_job.state,
+      'claims', v_job.claims, 'failures', v_job.failures, 'reason', v_job.reason)::text);
+  return 'resolved';
+end
+$job_resolve$;
+
+-- Makes an unfinished operation that nobody holds due, with nothing counted. Answers redriven, notFound, busy.
+create function :schema.job_redrive(
+  p_id uuid, p_actor text, p_reason text
+) returns text language plpgsql volatile as $job_redrive$
+declare
+  v_job :schema.operation;
+begin
+  if pg_catalog.current_setting('transaction_read_only') = 'on' then
+    raise exception 'read-only' using errcode = 'EO005';
+  end if;
+  select * into v_job from :schema.operation
+    where id = p_id and state in ('processing', 'unknown', 'parked') for no key update;
+  if not found then
+    return 'notFound';
+  end if;
+  if v_job.lease_until > pg_catalog.clock_timestamp() then
+    return 'busy';
+  end if;
+  update :schema.operation set state = 'processing', claims = 0, failures = 0, lease_until = null,
+      due_at = case when kind is not null then pg_catalog.clock_timestamp() end
+    where id = p_id;
+  insert into :schema.job_event (operation_id, fence, event, detail) values (p_id, v_job.fence, 'redriven', p_reason);
+  insert into :schema.audit (actor, act, subject, reason, detail)
+    values (p_actor, 'operation.redrive', p_id::text, p_reason, pg_catalog.json_build_object(
+      'operation', v_job.state, 'claims', v_job.claims, 'failures', v_job.failures, 'reason', v_job.reason)::text);
+  return 'redriven';
+end
+$job_redrive$;

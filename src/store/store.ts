@@ -5,6 +5,7 @@
  */
 
 import type { InboxStore } from './inbox.ts'
+import type { JobStore } from './job.ts'
 import type { MigrateOptions, MigrationReport } from './migration.ts'
 import type { OperationStore } from './operation.ts'
 import type { OutboxStore } from './outbox.ts'
@@ -15,6 +16,7 @@ export interface Store<Tx> {
   readonly operations: OperationStore<Tx>
   readonly outbox: OutboxStore
   readonly inbox: InboxStore<Tx>
+  readonly jobs: JobStore<Tx>
   /** Creates or updates our tables. Safe with several nodes at once. */
   migrate(options?: MigrateOptions): Promise<MigrationReport>
   /**

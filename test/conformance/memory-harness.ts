@@ -13,7 +13,6 @@ export const memoryHarness: StoreHarness<MemoryTx> = {
     let written = 0
     return {
       store,
-      jobs: store.jobs,
       async write(tx, name) {
         written += 1
         tx.put(`${name}/${written}`, true)

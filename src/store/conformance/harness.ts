@@ -8,7 +8,6 @@
  */
 
 import type { Capabilities } from '../../shared/conformance.ts'
-import type { JobStore } from '../job.ts'
 import type { UserStatement } from '../operation.ts'
 import type { Store } from '../store.ts'
 
@@ -19,8 +18,6 @@ export interface StoreHarness<Tx = unknown> extends Capabilities {
 
 export interface OpenStore<Tx> {
   readonly store: Store<Tx>
-  /** Leased operations, where the store has them. */
-  readonly jobs?: JobStore<Tx> | undefined
   /** The application's own write inside a transaction. */
   write(tx: Tx, name: string): Promise<void>
   /** How many committed writes of this name there are. */

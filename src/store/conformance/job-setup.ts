@@ -103,10 +103,8 @@ export interface JobBench {
 
 export async function withJobs(harness: StoreHarness, run: (bench: JobBench) => Promise<void>): Promise<void> {
   const opened = await harness.open()
-  const { jobs } = opened
   try {
-    assert(jobs)
-    await run(benchOf(opened, jobs))
+    await run(benchOf(opened, opened.store.jobs))
   } finally {
     await opened.close()
   }

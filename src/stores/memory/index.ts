@@ -4,7 +4,6 @@
  * @module
  */
 
-import type { JobStore } from '../../store/job.ts'
 import type { MigrationReport } from '../../store/migration.ts'
 import type { Store } from '../../store/store.ts'
 import { MemoryDatabase, type MemoryTx } from './database.ts'
@@ -22,7 +21,6 @@ export type { MemoryOutbox } from './outbox.ts'
 export interface MemoryStore extends Store<MemoryTx> {
   readonly database: MemoryDatabase
   readonly outbox: MemoryOutbox
-  readonly jobs: JobStore<MemoryTx>
   /** Starts a transaction of the application itself, for `once.in(tx)`. */
   begin(): MemoryTx & { commit(): void; rollback(): void }
 }

@@ -10,6 +10,7 @@ import type { Store } from '../../store/store.ts'
 import { Connections } from './connections.ts'
 import type { ClientOf, PgClient, PgPool } from './handle.ts'
 import { PostgresInbox } from './inbox.ts'
+import { PostgresJobs } from './jobs.ts'
 import { migrate } from './migrate.ts'
 import { PostgresOperations, type PostgresSettings } from './operations.ts'
 import { PostgresOutbox } from './outbox.ts'
@@ -89,6 +90,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     operations: new PostgresOperations(connections, settings),
     outbox: new PostgresOutbox(pool, settings),
     inbox: new PostgresInbox(connections, settings),
+    jobs: new PostgresJobs(pool, poolMax(pool), connections, settings),
     migrate: (migrateOptions = {}) => migrate(pool, { ...migrateOptions, schema }),
     check: () => checkSchema(pool, { schema }),
   }

@@ -21,6 +21,12 @@ const halves = new Uint32Array(2)
 const whole = new BigInt64Array(halves.buffer)
 const LOW = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1 ? 0 : 1
 
+/** The lock of all attempts with this key. */
+export function keyLockOf(id: string): string {
+  const { classId, objectId } = keyLockParts(id)
+  return decimal(classId, objectId)
+}
+
 export function locksOf(attempt: Pick<Attempt, 'id' | 'fingerprint'>): Locks {
   const { classId, objectId } = keyLockParts(attempt.id)
   const { buffer, byteOffset } = attempt.fingerprint.value
