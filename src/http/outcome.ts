@@ -31,10 +31,13 @@ export function fateOf(status: number, policy: Pick<Policy<unknown>, 'storeIf' |
 /** Why there is no body in the store; `kept` when there was one. */
 export type BodyState = 'kept' | 'not-kept' | UnstorableReason
 
+/** Format of ResponseMeta written now. A higher one comes with a reader of each earlier one, and with stored rows (test/fixtures/stored). */
+export const META_VERSION = 1
+
 /** Stored as the record's outcome. */
 export interface ResponseMeta {
   /** Format of this object. */
-  readonly http: 1
+  readonly http: typeof META_VERSION
   readonly status: number
   readonly body: BodyState
   readonly reference?: string
@@ -60,7 +63,7 @@ export function endingOf<Req>(produced: Produced, id: string, policy: Policy<Req
       ? headerOf(headers, 'location')
       : policy.reference(produced.response)
   const meta: ResponseMeta = {
-    http: 1,
+    http: META_VERSION,
     status,
     body: produced.kind === 'unstorable' ? produced.reason : policy.keepResponse ? 'kept' : 'not-kept',
     ...(reference !== undefined && reference.length <= REFERENCE_LENGTH_MAX ? { reference } : {}),
@@ -77,9 +80,10 @@ export function endingOf<Req>(produced: Produced, id: string, policy: Policy<Req
 
 /** The stored object back; undefined when the record was not made by a route. */
 export function metaOf(outcome: unknown): ResponseMeta | undefined {
-  if (typeof outcome !== 'object' || outcome === null || !('http' in outcome) || outcome.http !== 1) return undefined
+  if (typeof outcome !== 'object' || outcome === null || !('http' in outcome) || outcome.http !== META_VERSION)
+    return undefined
   if (!('status' in outcome) || typeof outcome.status !== 'number') return undefined
   const reference = 'reference' in outcome && typeof outcome.reference === 'string' ? outcome.reference : undefined
   const body = 'body' in outcome ? (outcome.body as BodyState) : 'not-kept'
-  return { http: 1, status: outcome.status, body, ...(reference === undefined ? {} : { reference }) }
+  return { http: META_VERSION, status: outcome.status, body, ...(reference === undefined ? {} : { reference }) }
 }

@@ -30,7 +30,7 @@ export interface KeyRing {
   readonly keys: ReadonlyMap<string, Uint8Array>
 }
 
-/** Format written now. Readers know every earlier one. */
+/** Format written now. A higher one comes with a reader of each earlier one, and with stored rows (test/fixtures/stored). */
 export const RESPONSE_VERSION = 1
 
 const PLAIN = 0
@@ -87,13 +87,22 @@ export function encodeResponse(response: WholeResponse, id: string, ring: KeyRin
 export function decodeResponse(bytes: Uint8Array, id: string, ring: KeyRing | undefined): WholeResponse | undefined {
   try {
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-    if (buffer[0] !== RESPONSE_VERSION) return undefined
-    if (buffer[1] === PLAIN) return readContent(buffer.subarray(2))
-    if (buffer[1] === ENCRYPTED && ring !== undefined) return readContent(decrypt(buffer, id, ring))
-    return undefined
+    return READERS.get(buffer[0] ?? 0)?.(buffer, id, ring)
   } catch {
     return undefined
   }
+}
+
+/** Readers by format. */
+const READERS: ReadonlyMap<
+  number,
+  (buffer: Buffer, id: string, ring: KeyRing | undefined) => WholeResponse | undefined
+> = new Map([[1, readFirst]])
+
+function readFirst(buffer: Buffer, id: string, ring: KeyRing | undefined): WholeResponse | undefined {
+  if (buffer[1] === PLAIN) return readContent(buffer.subarray(2))
+  if (buffer[1] === ENCRYPTED && ring !== undefined) return readContent(decrypt(buffer, id, ring))
+  return undefined
 }
 
 function decrypt(buffer: Buffer, id: string, ring: KeyRing): Buffer {

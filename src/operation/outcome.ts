@@ -11,8 +11,14 @@
 import { OnceError } from '../shared/errors.ts'
 import type { OperationRecord } from '../store/operation.ts'
 
-/** Format written now. Readers know every earlier one. */
+/** Format written now. A higher one comes with a reader of each earlier one, and with stored rows (test/fixtures/stored). */
 export const OUTCOME_VERSION = 1
+
+/** Readers by format. */
+const READERS: ReadonlyMap<number, (text: string) => unknown> = new Map([
+  [1, (text: string): unknown => JSON.parse(text)],
+])
+
 /** Default of `outcomeBytesMax`: largest encoded outcome, UTF-8 bytes. */
 export const OUTCOME_BYTES_MAX = 262_144
 /** Deepest nesting of an outcome. */
@@ -38,7 +44,8 @@ export function encodeOutcome(value: unknown, bytesMax: number = OUTCOME_BYTES_M
  * @throws {OnceError} RESULT_UNAVAILABLE for a format that this release does not know, or text that does not parse.
  */
 export function decodeOutcome(record: Pick<OperationRecord, 'outcome' | 'outcomeVersion'>): unknown {
-  if (record.outcomeVersion !== OUTCOME_VERSION) {
+  const read = READERS.get(record.outcomeVersion)
+  if (read === undefined) {
     throw new OnceError(
       'RESULT_UNAVAILABLE',
       `the stored outcome has format ${record.outcomeVersion}; this release reads up to ${OUTCOME_VERSION}`,
@@ -46,7 +53,7 @@ export function decodeOutcome(record: Pick<OperationRecord, 'outcome' | 'outcome
   }
   if (record.outcome === null) return undefined
   try {
-    return JSON.parse(record.outcome)
+    return read(record.outcome)
   } catch {
     throw new OnceError('RESULT_UNAVAILABLE', 'the stored outcome cannot be read')
   }
