@@ -55,7 +55,8 @@ export type WorkContext<Tx> = Omit<BatchContext<Tx>, 'messages'>
 
 /** Attempts under way, so that `stop` can cut them off. */
 export class Running {
-  readonly #cuts: Set<(error: OnceError) => void> = new Set()
+  /** A list, for the reason told in operation/in-flight.ts. */
+  readonly #cuts: ((error: OnceError) => void)[] = []
   #stopped = false
 
   get stopped(): boolean {
@@ -63,18 +64,20 @@ export class Running {
   }
 
   add(cut: (error: OnceError) => void): void {
-    this.#cuts.add(cut)
+    this.#cuts.push(cut)
     if (this.#stopped) cut(stopError())
   }
 
   remove(cut: (error: OnceError) => void): void {
-    this.#cuts.delete(cut)
+    const place = this.#cuts.indexOf(cut)
+    if (place !== -1) this.#cuts.splice(place, 1)
   }
 
   /** Cuts off what runs, and what starts later. */
   stop(): void {
     this.#stopped = true
-    for (const cut of this.#cuts) cut(stopError())
+    const cuts = this.#cuts.slice()
+    for (const cut of cuts) cut(stopError())
   }
 }
 

@@ -10,6 +10,7 @@
 import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
 import { OnceError } from '../shared/errors.ts'
 import type { Attempt, Isolation, NewRecord, OpenOperation, Verdict } from '../store/operation.ts'
+import { OperationContext } from './context.ts'
 import { type Ending, endingOf } from './ending.ts'
 import { type Engine, startWork } from './engine.ts'
 import { newRecord } from './operation.ts'
@@ -183,23 +184,11 @@ export function runWork<Tx, W>(
   work: (context: WorkContext<Tx>) => Promise<W> | W,
   timeoutMs: number,
 ): Promise<W> {
-  let controller: AbortController | undefined
-  let expired: OnceError | undefined
-  const context: WorkContext<Tx> = {
-    tx: opened.tx,
-    outbox: outbox.outbox,
-    now: () => opened.now(),
-    // Made when it is asked for: few works do, and it costs as much as a statement.
-    get signal() {
-      controller ??= new AbortController()
-      if (expired !== undefined) controller.abort(expired)
-      return controller.signal
-    },
-  }
+  const context = new OperationContext(opened, outbox.outbox)
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
-      expired = new OnceError('TOO_BUSY', `the work ran longer than ${timeoutMs} ms (timeoutMs); rolled back`)
-      controller?.abort(expired)
+      const expired = new OnceError('TOO_BUSY', `the work ran longer than ${timeoutMs} ms (timeoutMs); rolled back`)
+      context.abort(expired)
       opened.abort(expired)
       reject(expired)
     }, timeoutMs)

@@ -14,15 +14,19 @@ export const WAITERS_MAX = 10_000
 
 /** A first attempt of this process. */
 export class Running {
+  readonly id: string
   /** Fingerprint of what it works on. */
   readonly payload: Uint8Array
+  /** The next one whose id starts alike. */
+  next: Running | undefined
   #waited: Promise<OperationRecord | undefined> | undefined
   #report: ((record: OperationRecord | undefined) => void) | undefined
   #over = false
   #record: OperationRecord | undefined
 
-  constructor(payload: Uint8Array) {
-    this.payload = payload
+  constructor({ id, fingerprint }: Attempt) {
+    this.id = id
+    this.payload = fingerprint.value
   }
 
   /** Resolves with the record it stored or met; never rejects. Made when somebody waits, which is rare. */
@@ -41,24 +45,47 @@ export class Running {
   }
 }
 
+/** Digits of an id that choose its place, and places. Ids are hashes, so they spread. */
+const DIGITS = 3
+const PLACES = 16 ** DIGITS
+
+/**
+ * By id, in places of our own instead of a Map: whenever a Map is tidied, the table that it leaves behind keeps what was
+ * in it alive until the next full collection, and here everything comes and goes.
+ */
 export class InFlight {
-  readonly #running: Map<string, Running> = new Map()
+  readonly #places: (Running | undefined)[] = Array.from({ length: PLACES })
   #waiters = 0
 
   /** The running first attempt of this process, if any. */
   get(id: string): Running | undefined {
-    return this.#running.get(id)
+    let running = this.#places[placeOf(id)]
+    while (running !== undefined && running.id !== id) running = running.next
+    return running
   }
 
   /** Registers this caller as the first, unless there is one already; returns how to report its end. */
-  enter({ id, fingerprint }: Attempt): ((record: OperationRecord | undefined) => void) | undefined {
-    if (this.#running.has(id)) return undefined
-    const running = new Running(fingerprint.value)
-    this.#running.set(id, running)
+  enter(attempt: Attempt): ((record: OperationRecord | undefined) => void) | undefined {
+    if (this.get(attempt.id) !== undefined) return undefined
+    const running = new Running(attempt)
+    const place = placeOf(attempt.id)
+    running.next = this.#places[place]
+    this.#places[place] = running
     return (record) => {
-      this.#running.delete(id)
+      this.#leave(running)
       running.end(record)
     }
+  }
+
+  #leave(running: Running): void {
+    const place = placeOf(running.id)
+    let before = this.#places[place]
+    if (before === running) this.#places[place] = running.next
+    else {
+      while (before !== undefined && before.next !== running) before = before.next
+      if (before !== undefined) before.next = running.next
+    }
+    running.next = undefined
   }
 
   /** Counts a waiter; call the result when it stops waiting. */
@@ -71,4 +98,8 @@ export class InFlight {
       this.#waiters -= 1
     }
   }
+}
+
+function placeOf(id: string): number {
+  return Number.parseInt(id.slice(0, DIGITS), 16)
 }

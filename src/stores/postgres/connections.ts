@@ -14,7 +14,6 @@ import type { PgClient, PgPool } from './handle.ts'
 
 interface Waiter {
   admit(): void
-  refuse(error: Error): void
 }
 
 export interface ConnectionLimits {
@@ -30,7 +29,8 @@ export interface ConnectionLimits {
 export class Connections<C extends PgClient> {
   readonly #pool: { connect(): Promise<C> }
   readonly #limits: ConnectionLimits
-  readonly #waiting: Set<Waiter> = new Set()
+  /** Oldest first. A list: the tables that a set leaves behind when it grows or is tidied keep what was in them alive. */
+  readonly #waiting: Waiter[] = []
   #held = 0
 
   constructor(pool: PgPool, limits: ConnectionLimits) {
@@ -132,7 +132,7 @@ export class Connections<C extends PgClient> {
 
   #admission(): Promise<void> {
     const { waitersMax, acquireTimeoutMs, limit } = this.#limits
-    if (this.#waiting.size >= waitersMax) {
+    if (this.#waiting.length >= waitersMax) {
       return Promise.reject(
         new OnceError('TOO_BUSY', `${waitersMax} callers already wait for a connection (waitersMax)`),
       )
@@ -141,32 +141,27 @@ export class Connections<C extends PgClient> {
       const waiter: Waiter = {
         admit: () => {
           clearTimeout(timer)
-          this.#waiting.delete(waiter)
           resolve()
-        },
-        refuse: (error) => {
-          this.#waiting.delete(waiter)
-          reject(error)
         },
       }
       const timer = setTimeout(() => {
-        waiter.refuse(
+        // All wait equally long, so it is the first or close to it.
+        this.#waiting.splice(this.#waiting.indexOf(waiter), 1)
+        reject(
           new OnceError(
             'TOO_BUSY',
             `all ${limit} transactions (transactionsMax) were busy for ${acquireTimeoutMs} ms (acquireTimeoutMs)`,
           ),
         )
       }, acquireTimeoutMs)
-      this.#waiting.add(waiter)
+      this.#waiting.push(waiter)
     })
   }
 
   #leave(): void {
-    for (const next of this.#waiting) {
-      next.admit()
-      return
-    }
-    this.#held -= 1
+    const next = this.#waiting.shift()
+    if (next === undefined) this.#held -= 1
+    else next.admit()
   }
 }
 
