@@ -12,7 +12,14 @@ export {
   brokerConformance,
 } from '../broker/conformance/index.ts'
 export { type MemoryBroker, type MemoryBrokerOptions, memoryBroker } from '../brokers/memory/index.ts'
-export { type DrillOptions, type DrillProgress, type DrillResult, drill, type WindowResult } from '../drill/drill.ts'
+export {
+  type DrillOptions,
+  type DrillProgress,
+  type DrillResult,
+  drill,
+  drillToken,
+  replayDrill,
+} from '../drill/drill.ts'
 export {
   type Count,
   type Delivery,
@@ -27,6 +34,8 @@ export {
   type Started,
 } from '../drill/file/format.ts'
 export { DrillRefused } from '../drill/place/refuse.ts'
+export type { WindowResult } from '../drill/run/campaign.ts'
+export type { Verdict } from '../drill/run/judge.ts'
 export type { Capabilities, ConformanceCase } from '../shared/conformance.ts'
 export type { OpenStore, StoreHarness } from '../store/conformance/harness.ts'
 export { inboxCases } from '../store/conformance/inbox.cases.ts'

@@ -42,7 +42,7 @@ export function drill(program: Command, io: CliIo): void {
           onProgress: ({ done, of, latest }) => io.err(`${String(done).padStart(4)}/${of} ${progressLine(latest)}`),
         }),
       )
-      io.out(story(result))
+      io.out(story(result, io.cwd))
       if (!result.passed) throw new Error('the drill failed; see above')
     })
 }

@@ -17,6 +17,9 @@ export interface Drill {
   readonly deliveries: readonly Delivery[]
   readonly counts: readonly (readonly [name: string, count: Count])[]
   readonly expected: number
+  readonly expire: DrillFile['expire']
+  readonly otherPayload: Delivery | undefined
+  readonly sameResponse: boolean | undefined
   readonly leaseMs: number
   readonly settleMs: number
 }
@@ -72,6 +75,9 @@ export function checkedDrill(module: unknown, path: string): Drill {
     deliveries,
     counts,
     expected: expect ?? deliveries.length,
+    expire: (file as DrillFile).expire,
+    otherPayload: (file as DrillFile).otherPayload,
+    sameResponse: (file as DrillFile).sameResponse,
     leaseMs: lease,
     settleMs: milliseconds(settleMs, Math.max(SETTLE_MS, 3 * lease), '`settleMs`', wrong),
   }

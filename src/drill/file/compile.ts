@@ -19,6 +19,8 @@ import { pathToFileURL } from 'node:url'
 /** A module that any process can import. */
 export interface Compiled {
   readonly url: string
+  /** What it runs; packages are not in it. */
+  readonly code: string
   /** SHA-256 over the code, hex. */
   readonly codeHash: string
   /** Removes what was written. */
@@ -38,7 +40,7 @@ export async function compile(path: string): Promise<Compiled> {
 }
 
 async function asItIs(path: string): Promise<Compiled> {
-  return { url: pathToFileURL(path).href, codeHash: sha256(await readFile(path)), remove: async () => {} }
+  return { url: pathToFileURL(path).href, ...(await codeOf(path)), remove: async () => {} }
 }
 
 async function bundled(path: string, esbuild: Esbuild): Promise<Compiled> {
@@ -68,10 +70,15 @@ async function bundled(path: string, esbuild: Esbuild): Promise<Compiled> {
       cause: error,
     })
   }
-  return { url: pathToFileURL(outfile).href, codeHash: sha256(await readFile(outfile)), remove }
+  return { url: pathToFileURL(outfile).href, ...(await codeOf(outfile)), remove }
 }
 
-const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex')
+async function codeOf(path: string): Promise<{ readonly code: string; readonly codeHash: string }> {
+  const text = await readFile(path, 'utf8')
+  // The map beside the code names folders of this machine.
+  const code = text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, '\n')
+  return { code, codeHash: createHash('sha256').update(code).digest('hex') }
+}
 
 /** Packages are imported by the address at which the importing file finds them. */
 const packagesOutside: Plugin = {

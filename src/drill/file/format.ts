@@ -103,6 +103,20 @@ export interface DrillFile<P extends DrillProvider = DrillProvider> {
   readonly effects: Count<P> | Readonly<Record<string, Count<P>>>
   /** Effects that are promised, for each count. Default: the number of deliveries. */
   readonly expect?: number | undefined
+  /**
+   * Lets time pass until whatever keeps repeats apart has been forgotten, as your retention does: SQL or a function.
+   * Then the same is delivered again. Default: not tried.
+   */
+  readonly expire?: string | ((place: DrillPlace<P>) => unknown) | undefined
+  /**
+   * The first delivery with another payload under the same key. Default: for requests with an `Idempotency-Key`, the same
+   * request with every number and text of its JSON changed.
+   */
+  readonly otherPayload?: Delivery | undefined
+  /**
+   * Whether all answers to the same request must be the same. Default: for requests with an `Idempotency-Key`.
+   */
+  readonly sameResponse?: boolean | undefined
   /** Longest lease that the handler holds, milliseconds: how long a paused process stays away. Default 1_000. */
   readonly leaseMs?: number | undefined
   /** Longest time until everything must be settled, milliseconds. Default 3_000 and three leases. */

@@ -4,13 +4,13 @@
  * @module
  */
 
-import { startRabbit } from '../../testing/services/rabbitmq.ts'
+import { type RabbitService, startRabbit } from '../../testing/services/rabbitmq.ts'
 import { findRabbit } from '../../testing/services/rabbitmq-install.ts'
 import type { Drill } from '../file/checked.ts'
 import type { MessageDelivery } from '../file/format.ts'
 import type { Address } from '../process/gateway.ts'
 import { type Permissions, refuseHost } from './refuse.ts'
-import { type Amqp, type AmqpChannel, vendor } from './vendors.ts'
+import { type Amqp, type AmqpChannel, type AmqpConnection, vendor } from './vendors.ts'
 
 export interface Broker {
   readonly address: Address
@@ -29,6 +29,8 @@ export interface Vhost {
   readonly name: string
   readonly url: string
   publish(message: MessageDelivery): Promise<void>
+  /** How many were published in this run. */
+  readonly published: number
   /** Messages that wait to be delivered. */
   ready(queue: string): Promise<number>
   /** Takes everything from a queue; how many different messages it held. */
@@ -50,6 +52,7 @@ export async function openBroker(
     refuseHost(url, 'the broker', permissions)
     return broker(amqp, drill, url, [decodeURIComponent(new URL(url).pathname.slice(1)) || '/'], {
       how: 'the broker that AMQP_URL names',
+      others: Promise.resolve(),
       stop: async () => {},
     })
   }
@@ -59,12 +62,22 @@ export async function openBroker(
     throw new TypeError(`the drill names queues and needs RabbitMQ: ${reason}`)
   }
   const node = await startRabbit({ server: found.server })
-  const names = ['/', ...Array.from({ length: workers - 1 }, (_, index) => `drill-${index + 2}`)]
-  for (const name of names.slice(1)) {
-    await node.ctl('add_vhost', name)
-    await node.ctl('set_permissions', '-p', name, 'guest', '.*', '.*', '.*')
-  }
-  return broker(amqp, drill, node.url, names, { how: 'a private RabbitMQ node', stop: () => node.stop() })
+  const others = Array.from({ length: workers - 1 }, (_, index) => `drill-${index + 2}`)
+  return broker(amqp, drill, node.url, ['/', ...others], {
+    how: 'a private RabbitMQ node',
+    // Starting the control program takes seconds of a processor, so it is started once, and the first run does not wait.
+    others: others.length === 0 ? Promise.resolve() : addVhosts(node, others),
+    stop: () => node.stop(),
+  })
+}
+
+async function addVhosts(node: RabbitService, names: readonly string[]): Promise<void> {
+  const terms = names.map(
+    (name) =>
+      `rabbit_vhost:add(<<"${name}">>, <<"drill">>), ` +
+      `rabbit_auth_backend_internal:set_permissions(<<"guest">>, <<"${name}">>, <<".*">>, <<".*">>, <<".*">>, <<"drill">>)`,
+  )
+  await node.ctl('eval', `${terms.join(', ')}.`)
 }
 
 async function broker(
@@ -72,22 +85,34 @@ async function broker(
   drill: Drill,
   url: string,
   names: readonly string[],
-  { how, stop }: { how: string; stop: () => Promise<void> },
+  { how, others, stop }: { how: string; others: Promise<void>; stop: () => Promise<void> },
 ): Promise<Broker> {
   const urlOf = (vhost: string): string => {
     const led = new URL(url)
     led.pathname = `/${encodeURIComponent(vhost)}`
     return led.href
   }
-  const all = await Promise.all(
-    names.map(async (name) => {
-      const connection = await amqp.connect(urlOf(name))
-      connection.on('error', () => {})
-      return { name, connection, channel: await connection.createConfirmChannel() }
-    }),
-  )
+  const open = async (name: string): Promise<OpenVhost> => {
+    const connection = await amqp.connect(urlOf(name))
+    connection.on('error', () => {})
+    return { name, connection, channel: await connection.createConfirmChannel() }
+  }
+  const [first = '/', ...rest] = names
+  const all: OpenVhost[] = [await open(first)]
   const free = [...all]
-  const waiting: ((vhost: (typeof all)[number]) => void)[] = []
+  const waiting: ((vhost: OpenVhost) => void)[] = []
+  const giveBack = (vhost: OpenVhost): void => {
+    const next = waiting.shift()
+    if (next === undefined) free.push(vhost)
+    else next(vhost)
+  }
+  const opening = others.then(async () => {
+    for (const vhost of await Promise.all(rest.map(open))) {
+      all.push(vhost)
+      giveBack(vhost)
+    }
+  })
+  opening.catch(() => {})
   const fresh = async (channel: AmqpChannel): Promise<void> => {
     for (const queue of drill.queues) {
       await channel.deleteQueue(queue)
@@ -101,27 +126,39 @@ async function broker(
     url,
     vhosts: names.length,
     async take() {
-      const vhost = free.pop() ?? (await new Promise<(typeof all)[number]>((resolve) => waiting.push(resolve)))
+      const vhost = free.pop() ?? (await new Promise<OpenVhost>((resolve) => waiting.push(resolve)))
       const { channel, name } = vhost
       await fresh(channel)
+      let published = 0
       return {
         name,
         url: urlOf(name),
-        publish: (message) => publish(channel, message),
+        get published() {
+          return published
+        },
+        publish(message) {
+          published += 1
+          return publish(channel, message)
+        },
         ready: async (queue) => (await channel.checkQueue(queue)).messageCount,
         drain: (queue) => drain(channel, queue),
         async release() {
-          const next = waiting.shift()
-          if (next === undefined) free.push(vhost)
-          else next(vhost)
+          giveBack(vhost)
         },
       }
     },
     async close() {
+      await opening.catch(() => {})
       await Promise.allSettled(all.map(({ connection }) => connection.close()))
       await stop()
     },
   }
+}
+
+interface OpenVhost {
+  readonly name: string
+  readonly connection: AmqpConnection
+  readonly channel: AmqpChannel
 }
 
 function publish(channel: AmqpChannel, { queue, body, messageId, headers }: MessageDelivery): Promise<void> {

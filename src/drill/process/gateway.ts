@@ -43,6 +43,8 @@ export interface Gateway {
   readonly waiting: number
   /** Messages handed to the process and not acknowledged. */
   readonly unsettled: number
+  /** Acknowledgements that have reached the broker. */
+  readonly acknowledged: number
   lead(route: Route): void
   /** The process has opened a connection from this port of its own and wanted to reach `target`. */
   expect(localPort: number, target: Address): void
@@ -63,7 +65,13 @@ export async function openGateway(): Promise<Gateway> {
   let route: Route | undefined
   let quietSince = performance.now()
   let current: Decide = () => 'pass'
-  const decide: Decide = (step, side) => current(step, side)
+  let acknowledged = 0
+  const decide: Decide = (step, side) => {
+    if (side === 'after' && step.kind === 'amqp' && step.label !== 'tx.commit' && step.answer?.text === 'sent') {
+      if (!step.label.startsWith('publish')) acknowledged += 1
+    }
+    return current(step, side)
+  }
   const onBytes = (): void => {
     quietSince = performance.now()
   }
@@ -126,6 +134,9 @@ export async function openGateway(): Promise<Gateway> {
     get unsettled() {
       return [...brokerLinks].reduce((sum, { codec }) => sum + (codec.unsettled ?? 0), 0)
     },
+    get acknowledged() {
+      return acknowledged
+    },
     lead(to) {
       route = to
     },
@@ -136,6 +147,7 @@ export async function openGateway(): Promise<Gateway> {
     },
     abandonBroker() {
       for (const joined of brokerLinks) joined.abandon()
+      brokerLinks.clear()
     },
     async close() {
       for (const server of [wire, outgoing]) server.close()

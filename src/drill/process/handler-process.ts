@@ -114,7 +114,7 @@ class Held implements HandlerProcess {
         case 'loaded':
           return loaded()
         case 'outgoing':
-          return gateway.expect(message.localPort, message)
+          return gateway.expect(message.localPort, { host: message.host, port: message.port })
         case 'done':
           return this.#jobs.get(message.call)?.(message.error)
         case 'failed':

@@ -16,7 +16,12 @@ export type Attempt =
   /** Told for good that it will not be done. */
   | { readonly kind: 'refused'; readonly answer: string }
   /** No answer, or one that asks to come again; `afterMs` when it says when. */
-  | { readonly kind: 'again'; readonly reason: string; readonly afterMs?: number | undefined }
+  | {
+      readonly kind: 'again'
+      readonly reason: string
+      readonly afterMs?: number | undefined
+      readonly conflict?: boolean
+    }
 
 /** Statuses after which a client sends the same request again. */
 const AGAIN = new Set([408, 409, 423, 425, 429])
@@ -81,7 +86,8 @@ function meaning(status: number, answer: string, retryAfter: string | undefined)
   return {
     kind: 'again',
     reason: answer.slice(0, 120),
-    afterMs: Number.isFinite(seconds) ? seconds * 1_000 : undefined,
+    afterMs: retryAfter === undefined || !Number.isFinite(seconds) ? undefined : seconds * 1_000,
+    conflict: status === 409,
   }
 }
 

@@ -4,15 +4,16 @@
  * @module
  */
 
-import type { Drill } from '../file/checked.ts'
-import { isRequest } from '../file/checked.ts'
+import { type Drill, isRequest } from '../file/checked.ts'
+import type { DrillFile } from '../file/format.ts'
 import type { Ground } from '../place/ground.ts'
 import type { HandlerProcess } from '../process/handler-process.ts'
-import type { Decision } from '../process/link.ts'
 import type { Boundary } from './boundary.ts'
+import { hasKey, otherPayloadOf } from './enumerate.ts'
 import { type Ended, judge, type Verdict } from './judge.ts'
 import { Scene, type SceneEvent } from './scene.ts'
-import type { Window } from './window.ts'
+import { arm } from './strike.ts'
+import type { BoundaryFault, Window } from './window.ts'
 
 /** What a run has shown. */
 export interface RunResult {
@@ -22,11 +23,19 @@ export interface RunResult {
   readonly counts: Readonly<Record<string, number>>
   readonly ended: readonly Ended[]
   readonly events: readonly SceneEvent[]
-  /** Boundaries of the first process. */
-  readonly trace: readonly Boundary[]
+  /** Boundaries of each process. */
+  readonly traces: readonly Trace[]
   /** What the processes have printed. */
   readonly output: string
   readonly tookMs: number
+}
+
+/** What one process did. */
+export interface Trace {
+  readonly actor: number
+  readonly boundaries: readonly Boundary[]
+  /** Where the first fault struck it. */
+  readonly struckAt: Boundary | undefined
 }
 
 /** What runs of one drill share. */
@@ -34,47 +43,90 @@ export interface Stage {
   readonly drill: Drill
   /** Added to the time until all must be settled: what this machine is slower than it could be. Milliseconds. */
   slackMs: number
+  readonly restart: (() => Promise<void>) | undefined
   openGround(): Promise<Ground>
   spawn(): Promise<HandlerProcess>
 }
 
 export async function execute(stage: Stage, window: Window): Promise<RunResult> {
   const began = performance.now()
-  const { drill } = stage
+  const { drill, restart } = stage
   const ground = await stage.openGround()
-  const scene = new Scene(drill, ground, drill.settleMs + stage.slackMs, () => stage.spawn())
+  const { fault, at, second } = window
+  const scene: Scene = new Scene({
+    drill,
+    ground,
+    settleMs: drill.settleMs + stage.slackMs,
+    spawn: () => stage.spawn(),
+    onActor(actor) {
+      const context = { scene, drill, restart }
+      if (actor.number === 1 && at !== undefined) arm({ fault: fault as BoundaryFault, at }, actor, context)
+      if (actor.number === second?.actor) arm(second, actor, context)
+    },
+  })
   try {
-    const first = await scene.start()
-    if (window.at !== undefined) {
-      const { side } = window.at
-      first.watch.arm(window.at, side, async (): Promise<Decision> => {
-        scene.note(1, side === 'before' ? 'is killed before this leaves it' : 'is killed before it hears the answer')
-        await first.process.kill()
-        return 'reset'
-      })
-    }
-    const ended: Ended[] = []
-    for (const delivery of drill.deliveries) ended.push(await scene.deliver(delivery))
+    await scene.start()
+    const otherDone = await play(scene, stage, window, ground)
     await scene.quiet()
     const counts = await ground.counts()
-    scene.note(
-      0,
-      Object.entries(counts)
-        .map(([name, count]) => `${name}: ${count}, promised ${drill.expected}`)
-        .join('; '),
-    )
+    const { ended, events, actors } = scene
+    scene.note(0, sentence(counts, drill.expected))
+    const met = (number: number): boolean => actors[number - 1]?.watch.met === true
     return {
-      verdict: judge({ ended, counts, expected: drill.expected, sameAnswers: drill.deliveries.some(isRequest) }),
-      reached: window.at === undefined || first.watch.met,
+      verdict: judge({ ended, counts, expected: drill.expected, sameAnswers: sameAnswers(drill), otherDone }),
+      reached: (at === undefined || met(1)) && (second === undefined || met(second.actor)),
       counts,
       ended,
-      events: scene.events,
-      trace: first.watch.boundaries,
-      output: scene.actors.map(({ process }) => process.output).join(''),
+      events,
+      traces: actors.map(({ number, watch: { boundaries, struckAt } }) => ({ actor: number, boundaries, struckAt })),
+      output: actors.map(({ process }) => process.output).join(''),
       tookMs: performance.now() - began,
     }
   } finally {
     await scene.close()
     await ground.close()
   }
+}
+
+/** Delivers as the window wants it. Returns whether another payload under the same key was told that it is done. */
+async function play(scene: Scene, { drill }: Stage, { fault }: Window, ground: Ground): Promise<boolean> {
+  const deliveries = fault === 'reorder' ? drill.deliveries.toReversed() : drill.deliveries
+  for (const delivery of deliveries) {
+    const times = fault === 'at-once' ? 3 : 1
+    await Promise.all(Array.from({ length: times }, () => scene.deliver(delivery)))
+  }
+  if (fault === 'again') {
+    for (const delivery of deliveries) await scene.deliver(delivery)
+    scene.note(0, 'the process is replaced by a new one')
+    await Promise.all(scene.actors.map(({ process }) => process.kill()))
+    for (const delivery of deliveries) await scene.deliver(delivery)
+  }
+  if (fault === 'retention') {
+    scene.note(0, 'time passes (`expire`)')
+    await expire(drill.expire, ground)
+    for (const delivery of deliveries) await scene.deliver(delivery)
+  }
+  const other = fault === 'other-payload' ? otherPayloadOf(drill) : undefined
+  if (other === undefined) return false
+  scene.note(0, 'another payload comes under the same key')
+  if (!isRequest(other)) {
+    await scene.deliver(other)
+    return false
+  }
+  return (await scene.attempt(await scene.current(), other)).kind === 'done'
+}
+
+async function expire(by: DrillFile['expire'], { place }: Ground): Promise<void> {
+  if (typeof by === 'string') await place.query(by)
+  else await by?.(place)
+}
+
+function sameAnswers({ sameResponse, deliveries }: Drill): boolean {
+  return sameResponse ?? deliveries.some((delivery) => isRequest(delivery) && hasKey(delivery))
+}
+
+function sentence(counts: Readonly<Record<string, number>>, expected: number): string {
+  return Object.entries(counts)
+    .map(([name, count]) => `${name}: ${count}, promised ${expected}`)
+    .join('; ')
 }

@@ -6,13 +6,22 @@
 
 export type Verdict = 'one effect' | 'retry pending' | 'DUPLICATE' | 'LOST' | 'STUCK' | 'RESPONSE DIFFERS'
 
-/** How one delivery ended. */
+/** How one delivery ended for one of its senders. */
 export interface Ended {
-  /** `pending`: it was told when to come again, and that is later than the drill waits. */
-  readonly kind: 'done' | 'refused' | 'pending' | 'unsettled'
-  /** Different answers that said "done". */
-  readonly answers: readonly string[]
-  /** Last reason why it did not end. */
+  /** Which delivery of the drill, from 0. */
+  readonly delivery: number
+  readonly kind:
+    | 'done'
+    /** Told for good that it will not be done. */
+    | 'refused'
+    /** Told when to come again, and that is later than the drill waits. */
+    | 'pending'
+    /** The last answer was a conflict: somebody else is said to have done it, or to be doing it. */
+    | 'conflict'
+    | 'unsettled'
+  /** What it was told when it was done. */
+  readonly answer?: string | undefined
+  /** Why it did not end, or not well. */
   readonly reason: string
 }
 
@@ -22,9 +31,11 @@ export interface Evidence {
   readonly expected: number
   /** Whether every answer to the same delivery must be the same. */
   readonly sameAnswers: boolean
+  /** Another payload under the same key was told that it is done. */
+  readonly otherDone?: boolean | undefined
 }
 
-export function judge({ ended, counts, expected, sameAnswers }: Evidence): Verdict {
+export function judge({ ended, counts, expected, sameAnswers, otherDone = false }: Evidence): Verdict {
   const numbers = Object.values(counts)
   const all = (...kinds: readonly Ended['kind'][]): boolean => ended.every(({ kind }) => kinds.includes(kind))
   if (numbers.some((count) => count > expected)) return 'DUPLICATE'
@@ -32,9 +43,18 @@ export function judge({ ended, counts, expected, sameAnswers }: Evidence): Verdi
     if (all('done')) return 'LOST'
     return all('done', 'pending') ? 'retry pending' : 'STUCK'
   }
-  if (!all('done', 'refused', 'pending')) return 'STUCK'
-  if (!sameAnswers) return 'one effect'
-  return all('done') && ended.every(({ answers }) => new Set(answers).size <= 1) ? 'one effect' : 'RESPONSE DIFFERS'
+  // Its sender believes that something has happened which has not.
+  if (otherDone) return 'LOST'
+  if (!all('done', 'refused', 'pending', 'conflict')) return 'STUCK'
+  return !sameAnswers || (all('done') && agree(ended)) ? 'one effect' : 'RESPONSE DIFFERS'
+}
+
+function agree(ended: readonly Ended[]): boolean {
+  const first = new Map<number, string | undefined>()
+  return ended.every(({ delivery, answer }) => {
+    if (!first.has(delivery)) first.set(delivery, answer)
+    return first.get(delivery) === answer
+  })
 }
 
 /** Whether nothing is wrong with it. */

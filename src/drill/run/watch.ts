@@ -14,8 +14,10 @@ export type Act = () => Decision | Promise<Decision>
 export interface Watch {
   readonly decide: Decide
   readonly boundaries: readonly Boundary[]
-  /** Whether the armed boundary was met. */
+  /** Whether every armed boundary was met. */
   readonly met: boolean
+  /** The boundary at which the first fault struck. */
+  readonly struckAt: Boundary | undefined
   arm(at: BoundaryName, side: Side, act: Act): void
 }
 
@@ -28,8 +30,8 @@ export interface WatchOptions {
 export function watch({ told, onStep }: WatchOptions): Watch {
   const boundaries: Boundary[] = []
   const ofStep = new WeakMap<Step, Boundary>()
-  let armed: { readonly at: BoundaryName; readonly side: Side; readonly act: Act } | undefined
-  let met = false
+  const armed = new Set<{ readonly at: BoundaryName; readonly side: Side; readonly act: Act }>()
+  let struckAt: Boundary | undefined
 
   const begin = (step: Step): Boundary => {
     const alike = boundaries.filter(({ kind, label }) => kind === step.kind && label === step.label)
@@ -48,10 +50,13 @@ export function watch({ told, onStep }: WatchOptions): Watch {
   return {
     boundaries,
     get met() {
-      return met
+      return armed.size === 0
+    },
+    get struckAt() {
+      return struckAt
     },
     arm(at, side, act) {
-      armed = { at, side, act }
+      armed.add({ at, side, act })
     },
     decide(step, side) {
       const boundary = side === 'before' ? begin(step) : ofStep.get(step)
@@ -62,9 +67,13 @@ export function watch({ told, onStep }: WatchOptions): Watch {
         boundary.toldAfter = told()
       }
       onStep(boundary, side)
-      if (armed === undefined || met || armed.side !== side || !sameBoundary(armed.at, boundary)) return 'pass'
-      met = true
-      return armed.act()
+      for (const arm of armed) {
+        if (arm.side !== side || !sameBoundary(arm.at, boundary)) continue
+        armed.delete(arm)
+        struckAt ??= boundary
+        return arm.act()
+      }
+      return 'pass'
     },
   }
 }

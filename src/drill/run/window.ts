@@ -1,58 +1,111 @@
 /**
- * Windows: from the trace of a run without faults, every place and way in which the handler is going to be hurt.
- *
- * Two windows are equal when the world outside of the process cannot be told apart and the process does not go on: a
- * death in front of the commit leaves the same as a death in front of any other statement of that transaction. Equal
- * windows count as found, and what one of them showed holds for all.
+ * Window: one place and one way in which a handler is hurt, with its name and its token.
  *
  * @module
  */
 
-import type { Drill } from '../file/checked.ts'
 import type { Side } from '../process/link.ts'
-import type { Boundary, BoundaryName } from './boundary.ts'
-import { boundaryText } from './boundary.ts'
+import { type BoundaryName, boundaryText } from './boundary.ts'
 
-/** What is done to the handler at a boundary. */
-export type BoundaryFault = 'kill'
-export type Fault = 'none' | BoundaryFault
+/** What is done at a boundary. */
+export type BoundaryFault =
+  /** SIGKILL. */
+  | 'kill'
+  /** The connection is reset and the server never hears of the step. */
+  | 'reset'
+  /** The server does it, and the connection is reset instead of its answer. */
+  | 'lost'
+  /** The server does it, and its answer comes later than anybody waits. */
+  | 'timeout'
+  /** The server refuses it: SQLSTATE 40001. */
+  | 'serialization'
+  /** The server refuses it: SQLSTATE 40P01. */
+  | 'deadlock'
+  /** The same is delivered to another process while this one stands here. */
+  | 'during'
+  /** SIGSTOP for longer than the lease; the same is delivered to another process; SIGCONT. */
+  | 'pause'
+  /** PostgreSQL is restarted. */
+  | 'restart'
+
+/** What is done with deliveries. */
+export type DeliveryFault =
+  | 'none'
+  /** The same three times at once. */
+  | 'at-once'
+  /** The same again when it is settled, to the same process and to a new one. */
+  | 'again'
+  /** The same again when `expire` has run. */
+  | 'retention'
+  /** Another payload under the same key. */
+  | 'other-payload'
+  /** The deliveries in the opposite order. */
+  | 'reorder'
+
+export type Fault = BoundaryFault | DeliveryFault
+
+/** A boundary and the side of it at which the fault strikes. */
+export interface At extends BoundaryName {
+  readonly position: number
+  readonly side: Side
+}
+
+export interface Strike {
+  readonly fault: BoundaryFault
+  readonly at: At
+}
 
 export interface Window {
   readonly fault: Fault
-  readonly at?: (BoundaryName & { readonly position: number; readonly side: Side }) | undefined
+  readonly at?: At | undefined
+  /** A second fault, for whoever recovers from the first. */
+  readonly second?: (Strike & { /** Process that it strikes, from 1. */ readonly actor: number }) | undefined
 }
 
-export interface FoundWindow {
-  readonly window: Window
-  readonly name: string
-  /** Name of the window whose run answers for this one too. */
-  readonly equalTo?: string | undefined
+const WORDS: Readonly<Record<Fault, string>> = {
+  kill: 'kill',
+  reset: 'connection reset',
+  lost: 'answer lost',
+  timeout: 'time-out',
+  serialization: 'serialization failure',
+  deadlock: 'deadlock',
+  during: 'delivered twice',
+  pause: 'paused beyond the lease',
+  restart: 'PostgreSQL restart',
+  none: 'no fault',
+  'at-once': 'delivered three times at once',
+  again: 'delivered again',
+  retention: 'delivered again after retention',
+  'other-payload': 'other payload under the same key',
+  reorder: 'delivered in another order',
 }
-
-const WORDS: Readonly<Record<Fault, string>> = { none: 'no fault', kill: 'kill' }
 
 /** `kill before sql:3:insert into orders`. */
-export function windowName({ fault, at }: Window): string {
-  return at === undefined ? WORDS[fault] : `${WORDS[fault]} ${at.side} ${boundaryText(at)}`
+export function windowName({ fault, at, second }: Window): string {
+  const first = strikeName(WORDS[fault], at)
+  return second === undefined
+    ? first
+    : `${first}, then ${strikeName(WORDS[second.fault], second.at)} in process ${second.actor}`
 }
 
-export function windowsOf(_drill: Drill, trace: readonly Boundary[]): readonly FoundWindow[] {
-  const found: FoundWindow[] = []
-  const first = new Map<string, string>()
-  const add = (window: Window, state?: string): void => {
-    const name = windowName(window)
-    const equalTo = state === undefined ? undefined : first.get(state)
-    if (state !== undefined && equalTo === undefined) first.set(state, name)
-    found.push({ window, name, ...(equalTo === undefined ? {} : { equalTo }) })
+const strikeName = (words: string, at: At | undefined): string =>
+  at === undefined ? words : `${words} ${at.side} ${boundaryText(at)}`
+
+const TOKEN = /^d1\.([\w-]+)$/
+
+/** Names a window and its file for `drill replay`. @param path - As the user would write it. */
+export function tokenOf(path: string, window: Window): string {
+  return `d1.${Buffer.from(JSON.stringify([path, window])).toString('base64url')}`
+}
+
+/** @throws {TypeError} for what is no token. */
+export function readToken(token: string): { readonly path: string; readonly window: Window } {
+  try {
+    const [, text = ''] = TOKEN.exec(token) ?? []
+    const [path, window] = JSON.parse(Buffer.from(text, 'base64url').toString()) as [string, Window]
+    if (typeof path === 'string' && window.fault in WORDS) return { path, window }
+  } catch {
+    // Told below.
   }
-  let lasting = 0
-  for (const boundary of trace) {
-    const { kind, label, nth, position, answer, toldBefore, toldAfter = toldBefore } = boundary
-    const at = { kind, label, nth, position }
-    add({ fault: 'kill', at: { ...at, side: 'before' } }, `dead ${lasting} ${toldBefore}`)
-    if (answer === undefined) continue
-    if (answer.durable) lasting += 1
-    add({ fault: 'kill', at: { ...at, side: 'after' } }, `dead ${lasting} ${toldAfter}`)
-  }
-  return found
+  throw new TypeError('this is no token of a drill; it stands in the story of a failed window, behind `drill replay`')
 }

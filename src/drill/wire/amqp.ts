@@ -24,6 +24,8 @@ const ACK = id(60, 80)
 const REJECT = id(60, 90)
 const NACK = id(60, 120)
 const TX_COMMIT = id(90, 20)
+/** Headers, bodies and heartbeats. */
+const NO_METHOD = 0
 
 interface Channel {
   /** Next delivery tag of a publish; undefined = not in confirm mode. */
@@ -167,8 +169,8 @@ function frameOf(bytes: Buffer): Buffer | undefined {
   return bytes.length < length ? undefined : bytes.subarray(0, length)
 }
 
-function methodOf(frame: Buffer): number | undefined {
-  return frame[0] === METHOD ? id(frame.readUInt16BE(7), frame.readUInt16BE(9)) : undefined
+function methodOf(frame: Buffer): number {
+  return frame[0] === METHOD ? id(frame.readUInt16BE(7), frame.readUInt16BE(9)) : NO_METHOD
 }
 
 /** A string with its length in front, and where the next field begins. */
