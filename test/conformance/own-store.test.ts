@@ -7,6 +7,7 @@ import {
   type ConformanceCase,
   inboxCases,
   inboxWaitingCases,
+  jobCases,
   operationCases,
   outboxCases,
   retentionCases,
@@ -14,7 +15,7 @@ import {
 } from '../../src/testing/index.ts'
 import { memoryHarness } from './memory-harness.ts'
 
-type Part = 'operations' | 'inbox' | 'outbox'
+type Part = 'operations' | 'inbox' | 'outbox' | 'jobs'
 type Methods = Readonly<Record<string, (...args: never[]) => unknown>>
 
 /** Somebody's store: an object of its own, here over the reference store, with some methods of one part replaced. */
@@ -37,7 +38,13 @@ function ownStore(part?: Part, replaced?: (own: Methods) => Methods): StoreHarne
           return typeof value === 'function' && !Object.hasOwn(changed, name) ? value.bind(target) : value
         },
       })
-      const parts = { operations: store.operations, inbox: store.inbox, outbox: store.outbox, [part]: wrong }
+      const parts = {
+        operations: store.operations,
+        inbox: store.inbox,
+        outbox: store.outbox,
+        jobs: store.jobs,
+        [part]: wrong,
+      }
       return { ...opened, store: { ...store, ...parts } }
     },
   }
@@ -56,7 +63,7 @@ function fail(): never {
   throw new Error('the contract has another method')
 }
 
-const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases, ...outboxCases, ...retentionCases]
+const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases, ...outboxCases, ...retentionCases, ...jobCases]
 
 test('SC60: a store of somebody else passes the published suites', async () => {
   expect(await failures(ALL, ownStore())).toEqual([])
@@ -95,6 +102,31 @@ describe('SC60: the published suites find fault with a store', () => {
     ['that settles for whoever asks', 'outbox', () => ({ settle: async () => 'done' })],
     ['that renews a lease that is over', 'outbox', () => ({ renew: async () => ({ kind: 'done' }) })],
     ['that lets anybody release a lane', 'outbox', () => ({ release: async () => 'done' })],
+    ['that lets everybody claim an operation', 'jobs', () => ({ claim: async () => ({ kind: 'claimed', fence: 1n }) })],
+    [
+      'that lets any number take over',
+      'jobs',
+      () => ({ takeOver: async () => ({ kind: 'claimed', fence: 2n, claims: 2 }) }),
+    ],
+    [
+      'that renews a lease that is over',
+      'jobs',
+      () => ({ renew: async (leases: unknown[]) => leases.map(() => 'renewed') }),
+    ],
+    ['that writes steps of whoever asks', 'jobs', () => ({ writeStep: async () => 'stored' })],
+    ['that stores a second answer of an effect', 'jobs', () => ({ changeEffect: async () => 'stored' })],
+    ['that completes for a former owner', 'jobs', () => ({ complete: async () => 'stored' })],
+    [
+      'that parks nothing',
+      'jobs',
+      (own) => ({
+        claimDue: (kinds: never[], limit: never) =>
+          own['claimDue']?.(kinds.map((kind: object) => ({ ...kind, claimsMax: 1_000 })) as never, limit),
+      }),
+    ],
+    ['that says a job is stored and forgets it', 'jobs', () => ({ enqueue: async () => 'stored' })],
+    ['that resolves what is decided', 'jobs', () => ({ resolveEffect: async () => 'resolved' })],
+    ['that redrives without a trace', 'jobs', () => ({ redrive: async () => 'redriven' })],
   ])('%s', async (_what, part, replaced) => {
     expect(await failures(ALL, ownStore(part, replaced))).not.toEqual([])
   })
