@@ -15,7 +15,7 @@ const layers = [
   ['contracts', '^src/(store|broker)/'],
   ['domain', '^src/((operation|effect|outbox|inbox|retention)/|[^/]+\\.ts$)'],
   ['http', '^src/http/'],
-  ['adapters', '^src/(stores|brokers|frameworks)/'],
+  ['adapters', '^src/(stores|brokers|frameworks|ledger)/'],
   ['services', '^src/testing/services/'],
   ['drill', '^src/drill/'],
   ['testing', '^src/testing/(?!services/)'],
