@@ -4,6 +4,27 @@
  * @module
  */
 
+export { EffectRefused, type Refusal } from './effect/failure.ts'
+export {
+  type CallContext,
+  type Delivery,
+  type EffectOptions,
+  found,
+  notApplied,
+  type Reconciled,
+  stillUnknown,
+} from './effect/options.ts'
+export {
+  type AnswerKind,
+  type Classified,
+  classifyAnswer,
+  classifyFailure,
+  type ProviderAnswer,
+  type ProviderName,
+  type ProviderProfile,
+  providerKey,
+  providers,
+} from './effect/provider/index.ts'
 export { canonicalJson } from './fingerprint/canonical-value.ts'
 export {
   type Fingerprint,
@@ -30,6 +51,13 @@ export type {
   HandlerContext,
 } from './inbox/options.ts'
 export { type Unprocessable, unprocessable } from './inbox/unprocessable.ts'
+export type { WorkerEvent } from './job/events.ts'
+export type { Job, Kind, KindHandler, KindOptions, Started, StartOptions } from './job/kind.ts'
+export type { Op } from './job/op.ts'
+export type { OperationReference, ResolveReference, UnfinishedFilter } from './job/resolve.ts'
+export type { LeaseOptions, RunOptions } from './job/settings.ts'
+export type { StepTransactionOptions } from './job/step-transaction.ts'
+export type { WorkableKind, Worker, WorkerHealth, WorkerOptions } from './job/worker.ts'
 export { createOnce, type Once, type OnceOptions } from './once.ts'
 export type { WorkContext } from './operation/attempt.ts'
 export type { Scope } from './operation/identity.ts'
@@ -46,3 +74,4 @@ export type { RelayOptions } from './outbox/relay-options.ts'
 export { type ClaimedBatch, createRelaySteps, type RelaySteps } from './outbox/steps.ts'
 export type { PurgeOptions, PurgeReport } from './retention/purge.ts'
 export { ERRORS, type ErrorCode, type ErrorFacts, isOnceError, OnceError } from './shared/errors.ts'
+export type { Act, JobEvent, JobSummary, ResolveAnswer } from './store/job.ts'

@@ -4,9 +4,26 @@
  * @module
  */
 
+import type { Reconciled } from './effect/options.ts'
 import { type FingerprintSecrets, validateFingerprintSecrets } from './fingerprint/stored.ts'
 import { createConsumer } from './inbox/consumer.ts'
 import type { Consumer, ConsumerOptions } from './inbox/options.ts'
+import { Stopping } from './job/attempt.ts'
+import { defineKind, type Kind, type KindOptions } from './job/kind.ts'
+import { keeperOf, type LeaseKeeper } from './job/lease.ts'
+import type { Op } from './job/op.ts'
+import {
+  history,
+  type OperationReference,
+  type ResolveReference,
+  redrive,
+  resolve,
+  type UnfinishedFilter,
+  unfinished,
+} from './job/resolve.ts'
+import { runLeased } from './job/run.ts'
+import type { RunOptions } from './job/settings.ts'
+import { createWorker, type Worker, type WorkerOptions } from './job/worker.ts'
 import type { WorkContext } from './operation/attempt.ts'
 import { type Engine, lendEngine } from './operation/engine.ts'
 import { InFlight } from './operation/in-flight.ts'
@@ -20,6 +37,9 @@ import { createRelay, type Relay } from './outbox/relay.ts'
 import type { RelayOptions } from './outbox/relay-options.ts'
 import { type PurgeOptions, type PurgeReport, purge } from './retention/purge.ts'
 import { integerOption, refuseUnknownOptions } from './shared/options.ts'
+import { pause } from './shared/waiting.ts'
+import type { Wake } from './shared/wake.ts'
+import type { Act, JobEvent, JobSummary, ResolveAnswer } from './store/job.ts'
 import type { MigrateOptions, MigrationReport } from './store/migration.ts'
 import type { UserStatement } from './store/operation.ts'
 import type { Store } from './store/store.ts'
@@ -70,6 +90,43 @@ export interface Once<Tx> {
     statement: UserStatement,
     options?: StatementOptions,
   ): Promise<Outcome<Row[]>>
+  /**
+   * Runs work with effects outside the database: the operation is claimed by a committed lease, renewed while the handler
+   * runs, and taken over by exactly one other caller when its owner dies. What the handler does through `op` is done in
+   * steps, which a later attempt does not do again.
+   *
+   * Promised: at most one outcome is stored, and a replaced owner stores nothing more: no step, no intent, no outcome. Not
+   * promised: that the handler starts only once, or that a bare closure is resumed unless somebody calls again with the
+   * same key; `define` and `worker` do that by themselves.
+   *
+   * @throws {OnceError} `IDEMPOTENCY_KEY_REUSED`, `OPERATION_IN_PROGRESS`; `OUTCOME_UNKNOWN` an effect may or may not have
+   *   happened; `OPERATION_PARKED`; `LEASE_LOST` this owner was replaced; `STEP_CHANGED` the code does not match the
+   *   stored steps; `NOT_APPLIED`, `RESULT_UNAVAILABLE`, `STORE_UNAVAILABLE`, `NESTED_OPERATION`, ... Errors of the
+   *   handler come through as they are; the operation can be resumed.
+   * @see docs/guarantees.md I1, I5, I10, I11, I15
+   */
+  run<W>(operation: Operation, handler: (op: Op<Tx>) => W, options?: RunOptions): Promise<OutcomeOfWork<W>>
+  /**
+   * Gives a handler a name and a version, so that its payload is stored and any process that knows it can resume it.
+   *
+   * @throws {TypeError} A malformed name or an option out of its bounds.
+   */
+  define<Payload, Result>(name: string, options: KindOptions<Tx, Payload, Result>): Kind<Tx, Payload, Result>
+  /** Takes over, resumes and reconciles operations of these kinds by itself, until it is stopped. */
+  worker(options: WorkerOptions<Tx>): Worker
+  /**
+   * Attaches a proven result to an unknown effect or operation: `found(value)` or `notApplied()`. For webhooks, programs
+   * and people; audited.
+   */
+  resolve(reference: ResolveReference, proof: Reconciled<unknown>, act: Act): Promise<ResolveAnswer>
+  /** Makes an operation that nobody holds due again, with a fresh budget of claims and failures; audited. */
+  redrive(reference: OperationReference, act: Act): Promise<'redriven' | 'notFound' | 'busy'>
+  /** Leased operations that are not finished, oldest first; by default those that wait for reconcile or a person. */
+  unfinished(filter?: UnfinishedFilter): Promise<readonly JobSummary[]>
+  /** What happened to a leased operation, oldest first. */
+  history(reference: OperationReference): Promise<readonly JobEvent[]>
+  /** Waits up to `graceMs` (default 10_000) for handlers of `run`, then aborts them and gives their leases back. */
+  stop(options?: { readonly graceMs?: number | undefined }): Promise<void>
   /** Claims, outcomes and messages inside a transaction that you already have. */
   in(tx: Tx): InTransaction
   /**
@@ -131,7 +188,24 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
     outboxLimits: outboxLimits(options.outbox),
     inFlight: new InFlight(),
   }
+  const wakes = new Set<Wake>()
   const once: Once<Tx> = {
+    run: (operation, handler, runOptions) => runLeased(engine, operation, handler, runOptions),
+    define: (name, kindOptions) => defineKind(engine, { ring: () => ringAll(wakes) }, name, kindOptions),
+    worker: (workerOptions) => createWorker(engine, wakes, workerOptions),
+    resolve: async (reference, proof, act) => {
+      const answer = await resolve(engine, reference, proof, act)
+      ringAll(wakes)
+      return answer
+    },
+    redrive: async (reference, act) => {
+      const answer = await redrive(engine, reference, act)
+      ringAll(wakes)
+      return answer
+    },
+    unfinished: (filter) => unfinished(engine, filter),
+    history: (reference) => history(engine, reference),
+    stop: (stopOptions) => stopRuns(keeperOf(store), stopOptions),
     transaction: (operation, work, transactionOptions) => runTransaction(engine, operation, work, transactionOptions),
     statement: (operation, statement, statementOptions) => runStatement(engine, operation, statement, statementOptions),
     in: (tx) => inTransaction(engine, tx),
@@ -149,4 +223,23 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
   }
   lendEngine(once, engine)
   return once
+}
+
+function ringAll(wakes: ReadonlySet<Wake>): void {
+  for (const wake of wakes) wake.ring()
+}
+
+const STOP_POLL_MS = 20
+/** How long aborted handlers are waited for. */
+const STOP_ABORTED_MS = 2_000
+
+async function stopRuns(keeper: LeaseKeeper, options: { readonly graceMs?: number | undefined } = {}): Promise<void> {
+  const graceMs = integerOption('graceMs', options.graceMs, { min: 0, max: 600_000, default: 10_000 })
+  await untilIdle(keeper, graceMs)
+  keeper.stop(new Stopping())
+  await untilIdle(keeper, STOP_ABORTED_MS)
+}
+
+async function untilIdle(keeper: LeaseKeeper, boundMs: number): Promise<void> {
+  for (let waitedMs = 0; keeper.size > 0 && waitedMs < boundMs; waitedMs += STOP_POLL_MS) await pause(STOP_POLL_MS)
 }

@@ -5,11 +5,17 @@
  */
 
 import type { RequestHeaders } from '../fingerprint/request.ts'
+import type { Op } from '../job/op.ts'
 import type { WorkContext } from '../operation/attempt.ts'
 import type { Produced, WholeResponse } from './response.ts'
 
-/** What a handler is given, on `request.once` or as an argument. */
+/**
+ * What a handler is given, on `request.once` or as an argument. In a route of mode `run` there is `op`, and no
+ * transaction: `tx`, `outbox` and `now` throw there, as `op` does elsewhere.
+ */
 export interface HandlerContext<Tx> extends WorkContext<Tx> {
+  /** Steps and effects, in a route of mode `run`. */
+  readonly op: Op<Tx>
   /** The caller's key; undefined on a route where it may be left out, and was. */
   readonly key: string | undefined
   /** Opaque name of the operation, as in status URLs; undefined without a key. */

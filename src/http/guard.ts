@@ -13,7 +13,11 @@
 
 import type { Fingerprint } from '../fingerprint/fingerprint.ts'
 import { requestFingerprint } from '../fingerprint/request.ts'
+import type { Op } from '../job/op.ts'
+import { settleWanted } from '../job/run.ts'
+import type { RunSettings } from '../job/settings.ts'
 import type { Once } from '../once.ts'
+import type { WorkContext } from '../operation/attempt.ts'
 import { type Engine, engineOf, refuseNesting } from '../operation/engine.ts'
 import type { Scope } from '../operation/identity.ts'
 import { newAttempt } from '../operation/operation.ts'
@@ -31,7 +35,7 @@ import { type Policy, readPolicy } from './policy.ts'
 import { jsonResponse, plainProblem, problemOf } from './problem.ts'
 import { refOf } from './ref.ts'
 import { replayOf } from './replay.ts'
-import type { WholeResponse } from './response.ts'
+import type { Produced, WholeResponse } from './response.ts'
 import { SetupError } from './setup-error.ts'
 
 const NOT_CARRIED_OUT = 'The request was not carried out.'
@@ -114,6 +118,7 @@ export class Guard<Tx, Req> {
   async #keyed(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string): Promise<Answer> {
     // First of all: inside its own work a second guard would find the operation busy, and that would be stored.
     refuseNesting()
+    if (this.policy.run !== undefined) return await this.#leased(exchange, attempt, key, this.policy.run)
     const record = await this.#lookedUp(attempt)
     if (record !== undefined && isFinished(record))
       return instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, record))
@@ -131,6 +136,39 @@ export class Guard<Tx, Req> {
       }
       throw error
     }
+  }
+
+  /** A route of mode `run`: the handler works in steps, and a repeat goes on behind the last finished one. */
+  async #leased(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string, settings: RunSettings): Promise<Answer> {
+    let produced: Produced | undefined
+    const handler = async (op: Op<Tx>) => {
+      produced = await exchange.run(leasedContext(op, key, refOf(attempt.id)))
+      const ending = endingOf(produced, attempt.id, this.policy)
+      if (ending === undefined) throw new NotFinal()
+      return ending
+    }
+    try {
+      const found = await settleWanted(this.#engine, { attempt, key, kind: null, payload: null }, handler, settings)
+      return found.replayed
+        ? instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, found.record))
+        : { kind: 'handler' }
+    } catch (error) {
+      return this.#notFinished(attempt, error, produced)
+    }
+  }
+
+  /** The operation is open: the handler's own 5xx goes out, or what keeps the operation open. */
+  #notFinished(attempt: Attempt, error: unknown, produced: Produced | undefined): Answer {
+    if (error instanceof NotFinal) return { kind: 'handler' }
+    if (!isOnceError(error)) throw error
+    if (this.policy.whenInProgress === 'accept' && error.code === 'OPERATION_IN_PROGRESS') {
+      return instead(this.#accepted(attempt, error))
+    }
+    const own = produced?.kind === 'whole' ? produced.response.status : 0
+    if (own >= 500) return { kind: 'handler' }
+    if (error.code !== 'OUTCOME_UNKNOWN' && error.code !== 'OPERATION_PARKED') throw error
+    const members = { operation_ref: refOf(attempt.id) }
+    return instead(problemOf(error, this.policy.problems, { members }))
   }
 
   /**
@@ -155,7 +193,7 @@ export class Guard<Tx, Req> {
 
   #workOf(exchange: Exchange<Tx, Req>, { id }: Attempt, key: string) {
     let started = false
-    return async (context: Omit<HandlerContext<Tx>, 'key' | 'operationRef'>) => {
+    return async (context: WorkContext<Tx>) => {
       if (started) throw new OnceError('STORE_UNAVAILABLE', 'the handler has run and cannot be run again')
       await this.#refuseOldKey(key, () => context.now())
       started = true
@@ -178,7 +216,7 @@ export class Guard<Tx, Req> {
 
   /** The key may be left out, and was: the handler gets a transaction all the same, and no record is left. */
   async #unkeyed(exchange: Exchange<Tx, Req>): Promise<Answer> {
-    const work = async (context: Omit<HandlerContext<Tx>, 'key' | 'operationRef'>) => {
+    const work = async (context: WorkContext<Tx>) => {
       const produced = await exchange.run(handlerContext(context, undefined, undefined))
       const { status } = produced.kind === 'whole' ? produced.response : produced
       return fateOf(status, this.policy) === 'commit'
@@ -263,9 +301,36 @@ function conflicted(cause: unknown): OnceError {
   return new OnceError('STORE_UNAVAILABLE', 'rolled back by a deadlock or a serialization failure', { cause })
 }
 
+/** The handler's answer says that it may be tried again; never seen outside. */
+class NotFinal extends Error {
+  constructor() {
+    super('the answer of the handler is not final')
+    this.name = 'NotFinal'
+  }
+}
+
+function leasedContext<Tx>(op: Op<Tx>, key: string, operationRef: string): HandlerContext<Tx> {
+  const noTransaction = (): never => {
+    throw new TypeError("this route has mode: 'run': write through op.transaction")
+  }
+  return {
+    op,
+    key,
+    operationRef,
+    signal: op.signal,
+    now: noTransaction,
+    get tx(): Tx {
+      return noTransaction()
+    },
+    get outbox(): HandlerContext<Tx>['outbox'] {
+      return noTransaction()
+    },
+  }
+}
+
 /** `signal` is made when it is asked for, so the context is passed on and not copied. */
 function handlerContext<Tx>(
-  context: Omit<HandlerContext<Tx>, 'key' | 'operationRef'>,
+  context: WorkContext<Tx>,
   key: string | undefined,
   operationRef: string | undefined,
 ): HandlerContext<Tx> {
@@ -278,6 +343,9 @@ function handlerContext<Tx>(
     },
     key,
     operationRef,
+    get op(): Op<Tx> {
+      throw new TypeError("op is for routes with mode: 'run'")
+    },
   }
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { LeaseOptions } from '../job/settings.ts'
 import type { Scope } from '../operation/identity.ts'
 import type { Isolation } from '../store/operation.ts'
 import type { WholeResponse } from './response.ts'
@@ -43,6 +44,13 @@ export type ReplayDecision = boolean | 'receipt'
 export interface RouteOptions<Req> {
   /** Whose key it is. Required. */
   readonly scope: RequestScope<Req>
+  /**
+   * `atomic` (default): the handler works in the transaction of the claim. `run`: it works in steps under a lease, with
+   * effects outside the database; a repeat resumes it behind its last finished step.
+   */
+  readonly mode?: 'atomic' | 'run' | undefined
+  /** Lease, version and limits of a route of mode `run`. */
+  readonly run?: Omit<LeaseOptions, 'retentionMs' | 'timeoutMs'> | undefined
   /**
    * Kind of operation, for instance `POST /orders/:id`. Default: method and route template, where the adapter can know
    * them; otherwise required. 1 to 255 bytes.
@@ -120,7 +128,7 @@ export interface RouteOptions<Req> {
   readonly describedBy?: string | undefined
   /** Name of the header that marks a replay. Default `Idempotent-Replayed`. */
   readonly replayHeader?: string | undefined
-  /** Longest run of a handler until its answer is complete, milliseconds; then 503, rolled back. Default 30_000. */
+  /** Longest run of a handler until its answer is complete, milliseconds; then 503, rolled back. Default 30_000; 60_000 in mode `run`. */
   readonly timeoutMs?: number | undefined
   /** Isolation level of the transaction. Default: what the database is set to. */
   readonly isolation?: Isolation | undefined

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { LEASE_OPTIONS, leaseSettings, type RunSettings, waitSettings } from '../job/settings.ts'
 import type { Scope } from '../operation/identity.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from '../operation/retention.ts'
 import type { TransactionSettings } from '../operation/transaction.ts'
@@ -15,6 +16,8 @@ import { type KeyRing, keyRing } from './stored.ts'
 
 const KNOWN: readonly (keyof RouteOptions<unknown>)[] = [
   'scope',
+  'mode',
+  'run',
   'operation',
   'uniqueWithin',
   'methods',
@@ -51,6 +54,7 @@ const KNOWN: readonly (keyof RouteOptions<unknown>)[] = [
 
 /** 24 hours. */
 export const RESPONSE_RETENTION_DEFAULT_MS: number = 24 * 3_600_000
+const RUN_TIMEOUT_DEFAULT_MS = 60_000
 const METHODS = ['POST', 'PATCH', 'PUT', 'DELETE'] as const
 const OPERATION_BYTES_MAX = 255
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}$/
@@ -88,6 +92,8 @@ export interface Policy<Req> extends Hooks<Req> {
   /** Lower case. */
   readonly replayHeader: string
   readonly transaction: TransactionSettings
+  /** undefined: the route is atomic. */
+  readonly run: RunSettings | undefined
   readonly onError: (error: unknown, request: Req) => void
 }
 
@@ -165,7 +171,30 @@ export function readPolicy<Req>(where: string, options: RouteOptions<Req>): Poli
       retentionMs,
       signal: undefined,
     },
+    run: runOf(where, options, retentionMs),
     onError: options.onError === undefined ? warn : contained(options.onError),
+  }
+}
+
+function runOf<Req>(where: string, options: RouteOptions<Req>, retentionMs: number): RunSettings | undefined {
+  if (choiceOption('mode', options.mode, ['atomic', 'run'], 'atomic') === 'atomic') {
+    if (options.run !== undefined) throw new TypeError(`${where}: run is for routes with mode: 'run'`)
+    return undefined
+  }
+  // Without a key there is nothing that a later request could resume.
+  for (const [name, wrong] of [
+    ['required', options.required === false],
+    ['isolation', options.isolation !== undefined],
+    ['commitOn', options.commitOn !== undefined],
+    ['timeOrderedKeys', options.timeOrderedKeys === 'check'],
+  ] as const) {
+    if (wrong) throw new TypeError(`${where}: ${name} does not go with mode: 'run'`)
+  }
+  const { run = {}, timeoutMs = RUN_TIMEOUT_DEFAULT_MS, waitMs } = options
+  refuseUnknownOptions('run', run, LEASE_OPTIONS)
+  return {
+    ...leaseSettings({ ...run, timeoutMs, retentionMs }),
+    ...waitSettings({ whenInProgress: options.whenInProgress === 'wait' ? 'wait' : 'reject', waitMs }),
   }
 }
 

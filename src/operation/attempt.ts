@@ -179,7 +179,7 @@ async function refusal<Tx>(opened: OpenOperation<Tx>): Promise<Exclude<Verdict, 
 
 /** Runs the user's code, at most `timeoutMs`; then its connection is cut, which rolls back. */
 export function runWork<Tx, W>(
-  opened: OpenOperation<Tx>,
+  opened: Pick<OpenOperation<Tx>, 'tx' | 'now' | 'abort'>,
   outbox: OutboxBuffer,
   work: (context: WorkContext<Tx>) => Promise<W> | W,
   timeoutMs: number,

@@ -20,7 +20,7 @@ export class OperationContext<Tx> implements WorkContext<Tx> {
   #abort: AbortController | undefined
   #reason: OnceError | undefined
 
-  constructor(opened: OpenOperation<Tx>, outbox: Outbox) {
+  constructor(opened: Pick<OpenOperation<Tx>, 'tx' | 'now'>, outbox: Outbox) {
     this.tx = opened.tx
     this.outbox = outbox
     this.now = () => opened.now()
