@@ -55,8 +55,8 @@ const kinds = [1, 2, 3].map((n) => ({ kind: `k${n}`, version: 1, leaseMs: 1_000,
 const many = <T>(one: T, count: number): T[] => Array.from({ length: count }, () => one)
 
 const STATEMENTS: readonly (readonly [string, PgStatement])[] = [
-  ['insert', sql.insert([insert])],
-  ['insert of 100', sql.insert(many(insert, 100))],
+  ['insert', sql.insert(many(insert, 100))],
+  ['insertOne', sql.insertOne(insert)],
   ['complete', sql.complete(many(completion, 100))],
   ['completeOne', sql.completeOne(completion)],
   ['writeSteps', sql.writeSteps(many(stepWrite, 100))],

@@ -20,10 +20,22 @@ export const RECORD: string =
   `o.kind_version, o.payload, ${leftMs('o.lease_until')} as lease_left_ms, ${leftMs('o.due_at')} as due_in_ms, ` +
   `o.claims, o.failures, o.reason, ${ageMs('o.created_at')} as age_ms`
 
-/** Rows of values `u`, numbered by `n` from 1; `types` of the parameters from `$1` on, by the name of the column. */
-export function valueRows(types: Readonly<Record<string, string>>): string {
-  const unnested = Object.values(types).map((type, index) => `pg_catalog.unnest($${index + 1}::${type}[])`)
+/** Columns of a statement's values: their types by their names. */
+export type ValueTypes = Readonly<Record<string, string>>
+
+/**
+ * Rows of values `u`, numbered by `n` from 1. The parameters are arrays from `$1` on. The planner must not see how long they are:
+ * it would make a plan of its own for each short one, which costs more than to run it.
+ */
+export function valueRows(types: ValueTypes): string {
+  const unnested = Object.values(types).map((type, index) => `pg_catalog.unnest((select $${index + 1}::${type}[]))`)
   return `rows from (${unnested.join(', ')}) with ordinality as u(${Object.keys(types).join(', ')}, n)`
+}
+
+/** The same of one row. The parameters are its values. */
+export function valueRow(types: ValueTypes): string {
+  const columns = Object.entries(types).map(([name, type], index) => `$${index + 1}::${type} as ${name}`)
+  return `(select ${columns.join(', ')}, 1 as n) u`
 }
 
 /** That `o` is owned by a live lease. */

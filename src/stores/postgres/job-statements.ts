@@ -28,7 +28,9 @@ import {
   OWNED_BY_ROW,
   prepared,
   RECORD,
+  type ValueTypes,
   valued,
+  valueRow,
   valueRows,
 } from './job-sql.ts'
 import { keyLockOf } from './locks.ts'
@@ -68,29 +70,41 @@ export function jobStatements(schema: string): JobStatements {
   const event = (from: string): string =>
     `insert into ${schema}.job_event (operation_id, fence, event, detail) select ${from}`
 
-  const insert = made(
-    'insert',
+  const insertTypes: ValueTypes = {
+    id: 'uuid',
+    key_lock: 'bigint',
+    token: 'uuid',
+    mode: `${schema}.operation_fingerprint_mode`,
+    secret: 'text',
+    fingerprint: 'bytea',
+    scope: 'text',
+    kind: 'text',
+    version: 'integer',
+    payload: 'text',
+    lease_ms: 'bigint',
+    delay_ms: 'bigint',
+  }
+  const inserting = (values: string): string =>
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with given as materialized (select u.*, pg_catalog.pg_try_advisory_xact_lock_shared(u.key_lock) as free from ` +
-      `${valueRows({ id: 'uuid', key_lock: 'bigint', token: 'uuid', mode: mode, secret: 'text', fingerprint: 'bytea', scope: 'text', kind: 'text', version: 'integer', payload: 'text', lease_ms: 'bigint', delay_ms: 'bigint' })}), ` +
-      `stored as (insert into ${operation} (id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, ` +
-      `outcome_version, expires_at, fence, lease_until, due_at, claims, failures, kind, kind_version, payload) ` +
-      `select id, token, 'processing', mode, secret, fingerprint, scope, 0, 'infinity', ` +
-      `case when lease_ms is null then 0 else 1 end, ${CLOCK} + lease_ms * ${MS}, ` +
-      `case when kind is not null then ${CLOCK} + coalesce(lease_ms, delay_ms) * ${MS} end, ` +
-      `case when lease_ms is null then 0 else 1 end, 0, kind, version, payload ` +
-      `from given where free order by n on conflict (id) do nothing returning id) ` +
-      `select pg_catalog.string_agg(case when s.id is not null then 's' when not g.free then 'b' ` +
-      `when (select o.expires_at <= ${CLOCK} from ${operation} o where o.id = g.id) then 'x' else 'e' end, '' order by g.n) ` +
-      `as flags from given g left join stored s on s.id = g.id`,
-    FLAGS,
-  )
+    `with given as materialized (select u.*, pg_catalog.pg_try_advisory_xact_lock_shared(u.key_lock) as free from ${values}), ` +
+    `stored as (insert into ${operation} (id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, ` +
+    `outcome_version, expires_at, fence, lease_until, due_at, claims, failures, kind, kind_version, payload) ` +
+    `select id, token, 'processing', mode, secret, fingerprint, scope, 0, 'infinity', ` +
+    `case when lease_ms is null then 0 else 1 end, ${CLOCK} + lease_ms * ${MS}, ` +
+    `case when kind is not null then ${CLOCK} + coalesce(lease_ms, delay_ms) * ${MS} end, ` +
+    `case when lease_ms is null then 0 else 1 end, 0, kind, version, payload ` +
+    `from given where free order by n on conflict (id) do nothing returning id) ` +
+    `select pg_catalog.string_agg(case when s.id is not null then 's' when not g.free then 'b' ` +
+    `when (select o.expires_at <= ${CLOCK} from ${operation} o where o.id = g.id) then 'x' else 'e' end, '' order by g.n) ` +
+    `as flags from given g left join stored s on s.id = g.id`
+  const insert = made('insert', inserting(valueRows(insertTypes)), FLAGS)
+  const insertOne = made('insert_1', inserting(valueRow(insertTypes)), FLAGS)
 
   const finished =
     `lease_until = null, due_at = null, payload = null, reason = null, resolved = null, ` +
     `expires_at = ${CLOCK} + u.retention_ms * ${MS}, state = u.state, outcome_version = u.outcome_version, ` +
     `outcome = u.outcome, response = u.response, response_expires_at = ${CLOCK} + u.response_ms * ${MS}`
-  const completion = valueRows({
+  const completionTypes: ValueTypes = {
     id: 'uuid',
     token: 'uuid',
     fence: 'bigint',
@@ -100,18 +114,18 @@ export function jobStatements(schema: string): JobStatements {
     retention_ms: 'bigint',
     response: 'bytea',
     response_ms: 'bigint',
-  })
+  }
   const complete = made(
     'complete',
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with mine as materialized (select u.* from ${completion} join ${operation} o on ${OWNED_BY_ROW} for no key update of o skip locked) ` +
+    `with mine as materialized (select u.* from ${valueRows(completionTypes)} join ${operation} o on ${OWNED_BY_ROW} for no key update of o skip locked) ` +
       `update ${operation} o set ${finished} from mine u where o.id = u.id returning u.n`,
     POSITIONS,
   )
   const completeOne = made(
     'complete_1',
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `update ${operation} o set ${finished} from ${completion} where ${OWNED_BY_ROW} returning u.n`,
+    `update ${operation} o set ${finished} from ${valueRow(completionTypes)} where ${OWNED_BY_ROW} returning u.n`,
     POSITIONS,
   )
 
@@ -197,8 +211,9 @@ export function jobStatements(schema: string): JobStatements {
   )
   return {
     insert: (items) => valued(insert, columnsOf(items.map(insertValues))),
+    insertOne: (item) => valued(insertOne, insertValues(item)),
     complete: (items) => valued(complete, columnsOf(items.map(completionValues))),
-    completeOne: (item) => valued(completeOne, columnsOf([completionValues(item)])),
+    completeOne: (item) => valued(completeOne, completionValues(item)),
     renew: (items) => valued(renew, columnsOf(items.map(({ lease, leaseMs }) => [...leaseValues(lease), leaseMs]))),
     held: (items) => valued(held, columnsOf(items.map(({ lease, leaseMs }) => [...leaseValues(lease), leaseMs]))),
     takeOver: (job) => valued(takeOver, [job.id, String(job.fence), job.token, job.leaseMs, job.claimsMax]),
@@ -276,6 +291,7 @@ function completionValues({ lease, record }: Completion): unknown[] {
 export interface JobStatements {
   /** One letter for each row: `s`tored, `b`usy, e`x`pired (to be removed), `e`xists. */
   insert(items: readonly JobInsert[]): PgStatement
+  insertOne(item: JobInsert): PgStatement
   removeExpired(id: string): PgStatement
   /** Positions, from 1, of those that were completed; the others are locked or not theirs. */
   complete(items: readonly Completion[]): PgStatement

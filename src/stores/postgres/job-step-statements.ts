@@ -16,7 +16,9 @@ import {
   OWNED,
   OWNED_BY_ROW,
   prepared,
+  type ValueTypes,
   valued,
+  valueRow,
   valueRows,
 } from './job-sql.ts'
 
@@ -34,7 +36,7 @@ export function stepStatements(schema: string): StepStatements {
   const step = `${schema}.step`
   const made = (name: string, body: string, columns?: readonly string[]) => prepared(schema, name, body, columns)
 
-  const stepRow = valueRows({
+  const stepTypes: ValueTypes = {
     id: 'uuid',
     token: 'uuid',
     fence: 'bigint',
@@ -48,7 +50,7 @@ export function stepStatements(schema: string): StepStatements {
     request: 'text',
     request_hash: 'text',
     provider_key: 'text',
-  })
+  }
   const stepColumns =
     'operation_id, fence, name, position, type, state, result_version, result, delivery, request, request_hash, ' +
     'provider_key, key_generation, attempts, looks, first_attempt_at, last_attempt_at, unknown_since'
@@ -57,16 +59,16 @@ export function stepStatements(schema: string): StepStatements {
     `u.provider_key, case when u.delivery is not null then 0 end, case when u.delivery is not null then 1 end, ` +
     `case when u.delivery is not null then 0 end, case when u.delivery is not null then ${CLOCK} end, ` +
     `case when u.delivery is not null then ${CLOCK} end, case when u.state = 'unknown' then ${CLOCK} end`
-  const steps = (wait: string): string =>
+  const steps = (values: string, wait: string): string =>
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with given as materialized (select u.* from ${stepRow}), ` +
+    `with given as materialized (select u.* from ${values}), ` +
     `mine as materialized (select u.n from given u join ${operation} o on ${OWNED_BY_ROW} for share of o${wait}), ` +
     `stored as (insert into ${step} (${stepColumns}) select ${stepValues} from given u join mine on mine.n = u.n ` +
     `order by u.n on conflict (operation_id, name) do nothing returning operation_id, name) ` +
     `select pg_catalog.string_agg(case when s.name is not null then 's' when m.n is null then 'f' else 'e' end, '' order by g.n) ` +
     `as flags from given g left join mine m on m.n = g.n left join stored s on s.operation_id = g.id and s.name = g.name`
-  const writeSteps = made('write_steps', steps(' skip locked'), FLAGS)
-  const writeStep = made('write_step', steps(''), FLAGS)
+  const writeSteps = made('write_steps', steps(valueRows(stepTypes), ' skip locked'), FLAGS)
+  const writeStep = made('write_step', steps(valueRow(stepTypes), ''), FLAGS)
 
   /** `$4` is the name of the step; what follows belongs to the change. */
   const effect = (name: string, set: string, tooOld = 'false') =>
@@ -127,7 +129,7 @@ export function stepStatements(schema: string): StepStatements {
 
   return {
     writeSteps: (items) => valued(writeSteps, columnsOf(items.map(stepValuesOf))),
-    writeStep: (item) => valued(writeStep, columnsOf([stepValuesOf(item)])),
+    writeStep: (item) => valued(writeStep, stepValuesOf(item)),
     changeEffect: (lease, name, change) => {
       const values = [...leaseValues(lease), name]
       switch (change.to) {

@@ -247,7 +247,9 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
   }
 
   async #insert(items: readonly JobInsert[]): Promise<readonly (InsertAnswer | 'expired')[]> {
-    const result = await this.#runner.write(this.#sql.insert(items), 'claiming operations')
+    const [only] = items
+    const statement = only !== undefined && items.length === 1 ? this.#sql.insertOne(only) : this.#sql.insert(items)
+    const result = await this.#runner.write(statement, 'claiming operations')
     if (result === 'unresolved') return items.map(() => 'unresolved')
     const flags = flagsOf(result)
     return items.map((_, n) => INSERTED[flags[n] ?? ''] ?? 'exists')
