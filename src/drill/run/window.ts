@@ -80,6 +80,9 @@ const WORDS: Readonly<Record<Fault, string>> = {
   reorder: 'delivered in another order',
 }
 
+/** The fault in words: `answer lost`. */
+export const faultText = (fault: Fault): string => WORDS[fault]
+
 /** `kill before sql:3:insert into orders`. */
 export function windowName({ fault, at, second }: Window): string {
   const first = strikeName(WORDS[fault], at)
