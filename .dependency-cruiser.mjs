@@ -13,7 +13,7 @@ const layers = [
   ['shared', '^src/shared/'],
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
-  ['domain', '^src/((operation|job|effect|outbox|inbox|retention)/|[^/]+\\.ts$)'],
+  ['domain', '^src/((operation|job|effect|schedule|outbox|inbox|retention)/|[^/]+\\.ts$)'],
   ['http', '^src/http/'],
   ['adapters', '^src/(stores|brokers|frameworks|ledger)/'],
   ['services', '^src/testing/services/'],

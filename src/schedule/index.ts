@@ -1,0 +1,7 @@
+/**
+ * Schedules: cron expressions in time zones as ticks. Data and pure functions.
+ *
+ * @module
+ */
+
+export { cronSchedule, type Schedule, type ScheduleOptions, type Tick } from './schedule.ts'
