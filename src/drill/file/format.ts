@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { RequestListener, Server } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 
 /**
  * Where the handler's process finds its world. The same strings are in the environment: DATABASE_URL and AMQP_URL from the
@@ -74,7 +74,12 @@ export type Delivery = RequestDelivery | MessageDelivery | JobDelivery
  * What `start` gives back. For requests: a listener (an Express app is one) or a server, listening or not. For jobs: the
  * function. For messages: nothing is needed.
  */
-export type Started = RequestListener | Server | ((job: never) => unknown) | undefined | void
+export type Started =
+  | ((request: IncomingMessage, response: ServerResponse) => unknown)
+  | Server
+  | ((job: never) => unknown)
+  | undefined
+  | void
 
 /**
  * How often the effect happened: SQL whose first value is the number, a function, or a queue whose different messages

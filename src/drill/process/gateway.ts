@@ -77,7 +77,7 @@ export async function openGateway(): Promise<Gateway> {
   }
 
   const join = (client: Socket, to: Address, codec: Codec, first?: Buffer): Link => {
-    const server = connect({ ...to, allowHalfOpen: true })
+    const server = connect({ host: to.host, port: to.port, allowHalfOpen: true })
     const joined = link(client, server, codec, decide, onBytes)
     links.add(joined)
     void joined.closed.then(() => {

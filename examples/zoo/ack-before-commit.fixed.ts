@@ -1,0 +1,18 @@
+/** Acknowledged last: whatever happens before, the broker delivers the message again. */
+import { defineDrill } from 'effectively-once/testing'
+import { channelOf, consume, poolOf } from './plumbing.ts'
+
+export default defineDrill({
+  setUp: 'create table shipments (order_id text primary key)',
+  async start({ databaseUrl, amqpUrl }) {
+    const pool = poolOf(databaseUrl)
+    const channel = await channelOf(amqpUrl)
+    await consume(channel, 'orders', async (message) => {
+      const { orderId } = JSON.parse(message.content.toString())
+      await pool.query('insert into shipments (order_id) values ($1) on conflict do nothing', [orderId])
+      channel.ack(message)
+    })
+  },
+  deliver: { queue: 'orders', messageId: 'm-1', body: { orderId: 'order-1' } },
+  effects: 'select count(*) from shipments',
+})
