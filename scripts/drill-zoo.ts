@@ -7,10 +7,11 @@
  */
 import { parseArgs } from 'node:util'
 import { type Pair, pairs } from '../examples/zoo/pairs.ts'
-import { type DrillResult, drill, type WindowResult } from '../src/drill/drill.ts'
+import { type DrillOptions, type DrillResult, drill } from '../src/drill/drill.ts'
 import { steps } from '../src/drill/report/story.ts'
-import { type PostgresService, startPostgres } from '../src/testing/services/postgres.ts'
-import { type RabbitService, startRabbit } from '../src/testing/services/rabbitmq.ts'
+import type { WindowResult } from '../src/drill/run/campaign.ts'
+import { startPostgres } from '../src/testing/services/postgres.ts'
+import { startRabbit } from '../src/testing/services/rabbitmq.ts'
 
 const PAIR_MS_MAX = 20_000
 const WORKERS_MAX = 16
@@ -42,8 +43,10 @@ const chosen = pairs.filter(
 if (chosen.length === 0) fail(`no such pair; known: ${pairs.map(({ name }) => name).join(', ')}`)
 
 interface Servers {
-  readonly postgres: PostgresService
-  readonly rabbit: RabbitService
+  readonly databaseUrl: string
+  /** A virtual host for each worker. */
+  readonly amqpUrl: readonly string[]
+  stop(): Promise<unknown>
 }
 
 /** How one pair has ended. */
@@ -53,12 +56,12 @@ interface Judged {
   readonly tookMs: number
 }
 
-const servers: Servers = { postgres: await startPostgres({ settings: FORGETFUL }), rabbit: await startRabbit() }
+const servers = await startServers()
 const judged: Judged[] = []
 try {
   for (const pair of chosen) judged.push(await judge(pair, servers))
 } finally {
-  await Promise.all([servers.postgres.stop(), servers.rabbit.stop()])
+  await servers.stop()
 }
 const count = (good: (pair: Judged) => boolean): string => `${judged.filter(good).length}/${judged.length}`
 const slowestMs = Math.max(...judged.map(({ tookMs }) => tookMs))
@@ -105,25 +108,32 @@ async function drillMistake(
       if (isExpected(latest)) enough.abort()
     },
   })
-  return { caught: windows.find(isExpected), others: windows.filter(({ passed }) => !passed) }
+  return {
+    caught: windows.find(isExpected),
+    others: windows.filter(({ passed, verdict: told }) => !passed && told !== undefined),
+  }
 }
 
-function run(
-  name: string,
-  { postgres, rabbit }: Servers,
-  more: Parameters<typeof drill>[1] = {},
-): Promise<DrillResult> {
-  return drill(`examples/zoo/${name}.ts`, {
+function run(name: string, { databaseUrl, amqpUrl }: Servers, more: DrillOptions = {}): Promise<DrillResult> {
+  return drill(`examples/zoo/${name}.ts`, { databaseUrl, throwAway: 'postgres', amqpUrl, workers, ...more })
+}
+
+async function startServers(): Promise<Servers> {
+  const [postgres, rabbit] = await Promise.all([startPostgres({ settings: FORGETFUL }), startRabbit()])
+  const others = Array.from({ length: workers - 1 }, (_, index) => `zoo-${index + 2}`)
+  for (const name of others) {
+    await rabbit.ctl('add_vhost', name)
+    await rabbit.ctl('set_permissions', '-p', name, 'guest', '.*', '.*', '.*')
+  }
+  return {
     databaseUrl: postgres.url,
-    throwAway: 'postgres',
-    amqpUrl: rabbit.url,
-    workers,
-    ...more,
-  })
+    amqpUrl: [rabbit.url, ...others.map((name) => rabbit.urlOf(name))],
+    stop: () => Promise.all([postgres.stop(), rabbit.stop()]),
+  }
 }
 
 function verdictText({ verdict, reached }: WindowResult): string {
-  return reached ? verdict : 'NOT REACHED'
+  return verdict === undefined ? 'NOT RUN' : reached ? verdict : 'NOT REACHED'
 }
 
 /** From 0. */

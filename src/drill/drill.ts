@@ -18,8 +18,11 @@ import { readToken, tokenOf, type Window, windowName } from './run/window.ts'
 export interface DrillOptions {
   /** The server that holds the throw-away databases; empty = a private one. Default: DATABASE_URL, else a private one. */
   readonly databaseUrl?: string | undefined
-  /** Default: AMQP_URL, else a private node, for drills that name queues. */
-  readonly amqpUrl?: string | undefined
+  /**
+   * Default: AMQP_URL, else a private node, for drills that name queues. Each run has a virtual host to itself: several of
+   * one broker let as many runs go on at once.
+   */
+  readonly amqpUrl?: string | readonly string[] | undefined
   /** Runs at once. Default: the processors, 2 to 4. */
   readonly workers?: number | undefined
   /** Also a second fault during the recovery from the first. Default false. */
@@ -123,7 +126,7 @@ async function onStage(file: string, options: DrillOptions, use: Use): Promise<D
     const loaded = checkedDrill(await import(compiled.url), path)
     stage = await openStage(loaded, compiled, {
       databaseUrl: named(options.databaseUrl ?? env['DATABASE_URL']),
-      amqpUrl: named(options.amqpUrl ?? env['AMQP_URL']),
+      amqpUrls: [options.amqpUrl ?? env['AMQP_URL'] ?? []].flat().filter((url) => url !== ''),
       workers: options.workers ?? Math.min(4, Math.max(2, availableParallelism())),
       permissions: { allowHosts: options.allowHosts ?? [], throwAway: options.throwAway },
       env,

@@ -39,18 +39,23 @@ export interface Vhost {
   release(): Promise<void>
 }
 
-/** @param workers - Virtual hosts to make, when the broker is ours. */
+/**
+ * @param urls - Virtual hosts of one broker that exists; none = a broker of our own.
+ * @param workers - Virtual hosts to make, when the broker is ours.
+ */
 export async function openBroker(
   drill: Drill,
-  url: string | undefined,
+  urls: readonly string[],
   workers: number,
   permissions: Permissions,
 ): Promise<Broker | undefined> {
   if (drill.queues.length === 0) return undefined
   const amqp = await vendor<Amqp>('amqplib', drill.path)
-  if (url !== undefined) {
-    refuseHost(url, 'the broker', permissions)
-    return broker(amqp, drill, url, [decodeURIComponent(new URL(url).pathname.slice(1)) || '/'], {
+  const [first] = urls
+  if (first !== undefined) {
+    refuseHost(first, 'the broker', permissions)
+    const names = urls.map((url) => decodeURIComponent(new URL(url).pathname.slice(1)) || '/')
+    return broker(amqp, drill, first, names, {
       how: 'the broker that AMQP_URL names',
       others: Promise.resolve(),
       stop: async () => {},

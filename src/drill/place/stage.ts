@@ -16,7 +16,7 @@ import type { Permissions } from './refuse.ts'
 
 export interface StageOptions {
   readonly databaseUrl: string | undefined
-  readonly amqpUrl: string | undefined
+  readonly amqpUrls: readonly string[]
   readonly workers: number
   readonly permissions: Permissions
   /** Environment of the handler's processes. */
@@ -43,7 +43,7 @@ export async function openStage(drill: Drill, compiled: Compiled, options: Stage
   try {
     const [databases, broker] = await both(
       openDatabases(options.databaseUrl, drill.path, permissions),
-      openBroker(drill, options.amqpUrl, options.workers, permissions),
+      openBroker(drill, options.amqpUrls, options.workers, permissions),
       closing,
     )
     await databases.prepare(drill.setUp, broker?.url ?? '')
