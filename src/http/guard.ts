@@ -35,7 +35,7 @@ import { type Policy, readPolicy } from './policy.ts'
 import { jsonResponse, plainProblem, problemOf } from './problem.ts'
 import { refOf } from './ref.ts'
 import { replayOf } from './replay.ts'
-import type { Produced, WholeResponse } from './response.ts'
+import { type HeaderList, headerOf, type Produced, sharedHeaders, type WholeResponse } from './response.ts'
 import { SetupError } from './setup-error.ts'
 
 const NOT_CARRIED_OUT = 'The request was not carried out.'
@@ -159,13 +159,14 @@ export class Guard<Tx, Req> {
 
   /** The operation is open: the handler's own 5xx goes out, or what keeps the operation open. */
   #notFinished(attempt: Attempt, error: unknown, produced: Produced | undefined): Answer {
-    if (error instanceof NotFinal) return { kind: 'handler' }
+    const own = produced?.kind === 'whole' ? produced.response : undefined
+    if (error instanceof NotFinal) return own === undefined || own.status < 500 ? { kind: 'handler' } : retryLater(own)
     if (!isOnceError(error)) throw error
     if (this.policy.whenInProgress === 'accept' && error.code === 'OPERATION_IN_PROGRESS') {
       return instead(this.#accepted(attempt, error))
     }
-    const own = produced?.kind === 'whole' ? produced.response.status : 0
-    if (own >= 500) return { kind: 'handler' }
+    // An outcome that nobody knows is not worth a retry: there the handler's own answer goes out as it is.
+    if (own !== undefined && own.status >= 500) return { kind: 'handler' }
     if (error.code !== 'OUTCOME_UNKNOWN' && error.code !== 'OPERATION_PARKED') throw error
     const members = { operation_ref: refOf(attempt.id) }
     return instead(problemOf(error, this.policy.problems, { members }))
@@ -307,6 +308,14 @@ class NotFinal extends Error {
     super('the answer of the handler is not final')
     this.name = 'NotFinal'
   }
+}
+
+/** The handler's own failure: the same request goes on behind its last finished step. */
+function retryLater(own: WholeResponse): Answer {
+  if (headerOf(own.headers, 'retry-after') !== undefined) return { kind: 'handler' }
+  const shared = sharedHeaders(own.headers)
+  const headers: HeaderList = [...own.headers.filter((header) => !shared.includes(header)), ['retry-after', '1']]
+  return instead({ ...own, headers })
 }
 
 function leasedContext<Tx>(op: Op<Tx>, key: string, operationRef: string): HandlerContext<Tx> {

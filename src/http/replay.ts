@@ -10,7 +10,7 @@
 import type { Fingerprint } from '../fingerprint/fingerprint.ts'
 import { matchesStored } from '../fingerprint/stored.ts'
 import type { Engine } from '../operation/engine.ts'
-import { reused } from '../operation/operation.ts'
+import { refuseNotApplied, reused } from '../operation/operation.ts'
 import { decodeOutcome } from '../operation/outcome.ts'
 import { OnceError } from '../shared/errors.ts'
 import type { OperationRecord } from '../store/operation.ts'
@@ -24,7 +24,7 @@ import { decodeResponse } from './stored.ts'
 /**
  * The answer to a repeat with this fingerprint.
  *
- * @throws {OnceError} IDEMPOTENCY_KEY_REUSED, RESULT_UNAVAILABLE.
+ * @throws {OnceError} IDEMPOTENCY_KEY_REUSED, RESULT_UNAVAILABLE, NOT_APPLIED.
  */
 export async function replayOf<Tx, Req>(
   engine: Engine<Tx>,
@@ -68,6 +68,7 @@ export async function storedAnswer<Req>(
   request: Req,
   record: OperationRecord,
 ): Promise<StoredAnswer> {
+  refuseNotApplied(record)
   const stored = metaOf(decodeOutcome(record))
   if (stored === undefined) return { kind: 'unavailable', reference: undefined }
   const meta = replayMeta(record, stored)

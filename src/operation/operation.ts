@@ -144,6 +144,12 @@ export function refuseOther(
   }
 }
 
+/** Refuses what was proven never to have been applied: there is no outcome, and there will be none. */
+export function refuseNotApplied(record: OperationRecord): void {
+  if (record.notApplied !== true) return
+  throw new OnceError('NOT_APPLIED', 'a person has proven that the operation was never applied')
+}
+
 /** Why a leased operation has no outcome to give. */
 export function unfinished({ state, leaseLeftMs }: Pick<UnfinishedRecord, 'state' | 'leaseLeftMs'>): OnceError {
   switch (state) {
@@ -164,9 +170,7 @@ export function ownOutcome<T, R>(record: OperationRecord): Outcome<T, R> {
 }
 
 function decodedOutcome<T, R>(record: OperationRecord, replayed: boolean): Outcome<T, R> {
-  if (record.notApplied === true) {
-    throw new OnceError('NOT_APPLIED', 'a person has proven that the operation was never applied')
-  }
+  refuseNotApplied(record)
   const decoded = decodeOutcome(record)
   return (
     record.state === 'succeeded'

@@ -1,32 +1,10 @@
 /** The scenario table on every adapter, over memory and PostgreSQL. */
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { createOnce } from '../../src/index.ts'
-import type { OpenStore, StoreHarness } from '../../src/store/conformance/harness.ts'
-import { memoryHarness } from '../conformance/memory-harness.ts'
-import { postgresHarness } from '../conformance/postgres-harness.ts'
+import type { OpenStore } from '../../src/store/conformance/harness.ts'
 import type { Adapter } from './adapter.ts'
-import { expressAdapters } from './adapters/express.ts'
-import { fastifyAdapter } from './adapters/fastify.ts'
-import { fetchAdapter } from './adapters/fetch.ts'
-import { honoAdapter } from './adapters/hono.ts'
-import { koaAdapter } from './adapters/koa.ts'
-import { nestAdapters } from './adapters/nestjs.ts'
-import { nodeAdapter } from './adapters/node.ts'
+import { ADAPTERS, STORES } from './everywhere.ts'
 import { type Scenario, scenarios, type World } from './scenarios.cases.ts'
-
-const ADAPTERS: readonly Adapter[] = [
-  nodeAdapter,
-  fetchAdapter,
-  ...expressAdapters,
-  fastifyAdapter,
-  honoAdapter,
-  koaAdapter,
-  ...nestAdapters,
-]
-const STORES: Readonly<Record<string, StoreHarness>> = {
-  memory: memoryHarness,
-  postgres: postgresHarness({ pipeline: true }),
-}
 
 for (const [store, harness] of Object.entries(STORES)) {
   describe(`routes on ${store}`, () => {
