@@ -62,7 +62,8 @@ export function postgresHarness(pool: pg.PoolConfig): StoreHarness<PgTx> {
         async advance(ms) {
           const { rows } = await users.query(
             `select table_name, column_name from information_schema.columns
-             where table_schema = 'effectively_once' and table_name <> 'migration' and data_type like 'timestamp%'`,
+             where table_schema = 'effectively_once' and table_name <> 'migration' and table_name not like 'ledger%'
+               and data_type like 'timestamp%'`,
           )
           for (const { table_name, column_name } of rows) {
             await users.query(

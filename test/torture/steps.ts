@@ -1,6 +1,6 @@
 /**
- * Steps: what a process tells PostgreSQL and RabbitMQ, statement by statement, read off its own sockets; and its death
- * in front of any one of them.
+ * Steps: what a process tells PostgreSQL, RabbitMQ and providers over HTTP, statement by statement, read off its own
+ * sockets; and its death, or its stop, in front of any one of them.
  *
  * To the outside a process is what it has sent, so the ways in which it can die are the beginnings of what it sends.
  * A death in front of a step lets everything before it leave, also when it would have left in the same packet, and
@@ -31,11 +31,13 @@ interface Reader {
 
 /**
  * Follows everything this process sends from now on, and returns the list that it writes it in. With KILL_AT (a
- * {@link DeathAt} as JSON) the process dies there by SIGKILL; with TRACE=1 every step is written to stdout too, as
+ * {@link DeathAt} as JSON) the process dies there by SIGKILL; with STOP_AT it is stopped there by SIGSTOP, and sends
+ * what it was about to send when it goes on; with TRACE=1 every step is written to stdout too, as
  * `step NAME`.
  */
 export function followSteps(env: NodeJS.ProcessEnv): readonly StepName[] {
-  const killAt = env['KILL_AT'] === undefined ? undefined : (JSON.parse(env['KILL_AT']) as DeathAt)
+  const signal = env['KILL_AT'] === undefined ? 'SIGSTOP' : 'SIGKILL'
+  const killAt = deathAt(env['KILL_AT'] ?? env['STOP_AT'])
   const tracing = env['TRACE'] === '1'
   const steps: StepName[] = []
   const counts = new Map<string, number>()
@@ -49,7 +51,7 @@ export function followSteps(env: NodeJS.ProcessEnv): readonly StepName[] {
     return killAt.after === true ? 'last' : 'nothing'
   }
   const readers = new WeakMap<Socket, Reader>()
-  const die = (): void => void process.kill(process.pid, 'SIGKILL')
+  const die = (): void => void process.kill(process.pid, signal)
   const write = Reflect.get(Socket.prototype, '_write') as SocketWrite
   const follow: SocketWrite = function follow(this: Socket, data, encoding, done) {
     // Pipes to the parent are sockets too.
@@ -57,13 +59,19 @@ export function followSteps(env: NodeJS.ProcessEnv): readonly StepName[] {
     const bytes = typeof data === 'string' ? Buffer.from(data, encoding) : data
     let reader = readers.get(this)
     if (reader === undefined) {
-      reader = bytes.subarray(0, 4).toString('latin1') === 'AMQP' ? amqpReader() : postgresReader()
+      reader = readerOf(bytes)
       readers.set(this, reader)
     }
     const cut = reader.read(bytes, leave)
     if (cut === undefined) return Reflect.apply(write, this, [bytes, 'buffer', done])
-    if (cut === 0) return die()
-    Reflect.apply(write, this, [bytes.subarray(0, cut), 'buffer', die])
+    const goOn = (): void => {
+      die()
+      if (signal === 'SIGKILL') return
+      if (cut === bytes.length) done()
+      else Reflect.apply(write, this, [bytes.subarray(cut), 'buffer', done])
+    }
+    if (cut === 0) return goOn()
+    Reflect.apply(write, this, [bytes.subarray(0, cut), 'buffer', goOn])
   }
   Reflect.set(Socket.prototype, '_write', follow)
   Reflect.set(Socket.prototype, '_writev', function follow(this: Socket, chunks, done) {
@@ -73,6 +81,16 @@ export function followSteps(env: NodeJS.ProcessEnv): readonly StepName[] {
     Reflect.apply(Reflect.get(this, '_write') as SocketWrite, this, [Buffer.concat(bytes), 'utf8', done])
   } satisfies SocketWritev)
   return steps
+}
+
+function deathAt(text: string | undefined): DeathAt | undefined {
+  return text === undefined ? undefined : (JSON.parse(text) as DeathAt)
+}
+
+function readerOf(bytes: Buffer): Reader {
+  const start = bytes.subarray(0, 5).toString('latin1')
+  if (start.startsWith('AMQP')) return amqpReader()
+  return HTTP_START.test(start) ? httpReader() : postgresReader()
 }
 
 type Done = (error?: Error | null) => void
@@ -179,6 +197,21 @@ function amqpReader(): Reader {
       }
       rest = all.subarray(at)
       return undefined
+    },
+  }
+}
+
+const HTTP_START = /^(GET|POST) /
+
+/** A step is a request, which leaves in one packet. */
+function httpReader(): Reader {
+  return {
+    read(bytes, leave) {
+      const method = HTTP_START.exec(bytes.subarray(0, 5).toString('latin1'))?.[1]
+      if (method === undefined) return undefined
+      const may = leave(`http.${method.toLowerCase()}`)
+      if (may === 'nothing') return 0
+      return may === 'last' ? bytes.length : undefined
     },
   }
 }
