@@ -2,7 +2,7 @@
  * Layers, lowest first. A module may import from its own layer and from lower ones:
  *
  *   shared <- fingerprint <- store, broker (contracts) <- operation, effect, outbox, inbox, retention, src/*.ts (domain)
- *          <- http <- stores, brokers, frameworks (adapters) <- testing/services <- drill <- testing <- cli
+ *          <- http, runner <- stores, brokers, frameworks, runners (adapters) <- testing/services <- drill <- testing <- cli
  *   client         (runs in browsers: imports nothing but itself, and nobody imports it)
  *
  * Adapters take the user's live objects and import no vendor; only the CLI has a runtime dependency, so that
@@ -14,8 +14,8 @@ const layers = [
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
   ['domain', '^src/((operation|job|effect|schedule|outbox|inbox|retention)/|[^/]+\\.ts$)'],
-  ['http', '^src/http/'],
-  ['adapters', '^src/(stores|brokers|frameworks|ledger)/'],
+  ['flows', '^src/(http|runner)/'],
+  ['adapters', '^src/(stores|brokers|frameworks|runners|ledger)/'],
   ['services', '^src/testing/services/'],
   ['drill', '^src/drill/'],
   ['testing', '^src/testing/(?!services/)'],
@@ -87,8 +87,8 @@ export default {
       name: 'adapters-are-independent',
       severity: 'error',
       comment: 'each adapter can be read, tested and removed alone',
-      from: { path: '^src/(stores|brokers|frameworks)/([^/]+)/' },
-      to: { path: '^src/(stores|brokers|frameworks)/', pathNot: '^src/$1/$2/' },
+      from: { path: '^src/(stores|brokers|frameworks|runners)/([^/]+)/' },
+      to: { path: '^src/(stores|brokers|frameworks|runners)/', pathNot: '^src/$1/$2/' },
     },
     {
       name: 'no-vendor',
