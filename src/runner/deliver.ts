@@ -87,7 +87,10 @@ interface Limits {
   readonly deadlineMs: number | undefined
 }
 
-function limitsOf({ mode, leaseMs, timeoutMs }: Pick<Guarded<never>, 'mode' | 'leaseMs' | 'timeoutMs'>, expiresInMs: number | undefined): Limits {
+function limitsOf(
+  { mode, leaseMs, timeoutMs }: Pick<Guarded<never>, 'mode' | 'leaseMs' | 'timeoutMs'>,
+  expiresInMs: number | undefined,
+): Limits {
   const bounds = mode === 'run' ? RUN_TIMEOUT : ATOMIC_TIMEOUT
   if (expiresInMs === undefined) return { leaseMs, timeoutMs: timeoutMs ?? bounds.default, deadlineMs: undefined }
   const deadlineMs = Math.max(100, expiresInMs - Math.min(MARGIN_MAX_MS, expiresInMs / 10))

@@ -120,7 +120,7 @@ describe.skipIf(!canStartRedis)('BullMQ', () => {
     expect(await scene.charges('stalled')).toBe(1)
   })
 
-  test('SC48, R21: a worker that is killed behind a step is followed by another one, which does not repeat the step', async () => {
+  test('SC48: a worker that is killed behind a step is followed by another one, which does not repeat the step', async () => {
     let beside = 0
     const handle = processor(
       scene.once,

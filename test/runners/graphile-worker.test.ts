@@ -95,7 +95,7 @@ test('SC50, B28: two jobs of one intent at once: one charges, the other waits fo
   expect(await scene.charges('b')).toBe(1)
 })
 
-test('SC48, R21: a worker that is killed behind a step is followed by another one, which does not repeat the step', async () => {
+test('SC48: a worker that is killed behind a step is followed by another one, which does not repeat the step', async () => {
   let beside = 0
   let fence: bigint | undefined
   const own = { ...charging, scope: 'charge', mode: 'run', leaseMs: 1_000 } as const

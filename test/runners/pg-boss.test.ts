@@ -145,7 +145,7 @@ for (const mode of ['atomic', 'run'] as const) {
   })
 }
 
-test('SC48, R21: a worker that is killed behind a step is followed by another one, which does not repeat the step', async () => {
+test('SC48: a worker that is killed behind a step is followed by another one, which does not repeat the step', async () => {
   let beside = 0
   const q = await open(
     workHandler(scene.once, boss, { ...charging, scope: 'charge', mode: 'run', leaseMs: 1_000 }, async (op) => {
