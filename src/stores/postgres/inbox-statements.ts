@@ -60,16 +60,17 @@ export function inboxStatements(schema: string): InboxStatements {
   /**
    * The id, unless the message is being worked on: then null, which the table refuses (23502). On the way, what
    * schema.open does without the cost of calling it: the session ends when BEGIN did not run, before statements sent
-   * behind it commit one by one, and a silent owner is bounded.
+   * behind it commit one by one, and a silent owner is bounded (limit_transaction where the application
+   * has a limit of its own, or the server is older than 17).
    */
   const guarded = (id: string) =>
     `case when pg_catalog.current_setting('transaction_deferrable') <> 'on' ` +
     `and pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid()) then null ` +
     `when not pg_catalog.pg_try_advisory_xact_lock($2::int, $3::int) then null ` +
-    `when pg_catalog.set_config('idle_in_transaction_session_timeout', $9::text, true) is null then null ` +
-    `when pg_catalog.set_config('statement_timeout', case when pg_catalog.current_setting('statement_timeout')::interval ` +
-    `between interval '1 microsecond' and ($9::text || ' milliseconds')::interval ` +
-    `then pg_catalog.current_setting('statement_timeout') else $9::text end, true) is null then null ` +
+    `when case pg_catalog.current_setting('transaction_timeout', true) ` +
+    `when '0' then pg_catalog.set_config('transaction_timeout', $9::text, true) ` +
+    `else ${schema}.limit_transaction($9::text, pg_catalog.current_setting('transaction_timeout', true))::text end ` +
+    `is null then null ` +
     `else ${id} end`
   const insertMark = (id: string) =>
     `insert into ${schema}.inbox as m (${MARK}) select ${id}, $4::text, $5::text, $6::text, $7::bytea, ${after('$8')}`
