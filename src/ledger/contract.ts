@@ -48,7 +48,8 @@ export interface LedgerInTransaction {
    * Posts an entry once.
    *
    * @throws {OnceError} `IDEMPOTENCY_KEY_REUSED` the id stands for another content; `TOO_BUSY` another open transaction
-   *   posts the same id and did not end within 10 s (or your `lock_timeout`); `SCHEMA_MISSING`; `STORE_UNAVAILABLE`.
+   *   posts the same id and did not end within 10 s (or your `lock_timeout`); `NOT_A_TRANSACTION` it was given a pool, or
+   *   no transaction is open; `SCHEMA_MISSING`; `STORE_UNAVAILABLE`.
    * @throws {TypeError} The entry is not balanced, or a name, an amount or the note is not as {@link NewEntry} says.
    */
   post(entry: NewEntry): Promise<Posted>

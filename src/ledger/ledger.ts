@@ -9,12 +9,13 @@
  */
 
 import { OnceError } from '../shared/errors.ts'
-import { SCHEMA_DEFAULT } from '../shared/identifier.ts'
+import { quoted, SCHEMA_DEFAULT } from '../shared/identifier.ts'
 import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
 import { classify, sqlState, toOnceError } from '../stores/postgres/classify.ts'
 import type { PgResult, PgStatement } from '../stores/postgres/handle.ts'
 import { owned } from '../stores/postgres/own-types.ts'
+import { requireTransaction } from '../stores/postgres/transaction-check.ts'
 import {
   checkedCurrency,
   checkedMovements,
@@ -56,9 +57,10 @@ const BETWEEN = { minMs: 5, maxMs: 100 }
 export function createLedger(pool: LedgerConnection, options: LedgerOptions = {}): Ledger {
   refuseUnknownOptions('createLedger', options, ['schema', 'settleMs'])
   if (typeof pool?.query !== 'function') throw new TypeError('createLedger takes a pool: an object with query()')
-  const texts = ledgerStatements(options.schema ?? SCHEMA_DEFAULT)
+  const schema = options.schema ?? SCHEMA_DEFAULT
+  const texts = ledgerStatements(schema)
   const settleMs = integerOption('settleMs', options.settleMs, { min: 0, max: 600_000, default: 10_000 })
-  const own = inTransaction(pool, texts)
+  const own = ledgerOn(pool, texts, () => Promise.resolve())
 
   const settled = async ({ asOf, signal }: AsOf): Promise<string | undefined> => {
     if (asOf === undefined) return undefined
@@ -87,12 +89,15 @@ export function createLedger(pool: LedgerConnection, options: LedgerOptions = {}
     },
     in: (tx) => {
       if (typeof tx?.query !== 'function') throw new TypeError('ledger.in takes the client of a transaction')
-      return inTransaction(tx, texts)
+      // Asked once: a post that is alone by mistake would not vanish with the rest.
+      let open: Promise<void> | undefined
+      return ledgerOn(tx, texts, () => (open ??= requireTransaction(tx, quoted(schema))))
     },
   }
 }
 
-function inTransaction(tx: LedgerConnection, texts: LedgerStatements): LedgerInTransaction {
+/** The ledger on one connection. `ready` is awaited before anything is written. */
+function ledgerOn(tx: LedgerConnection, texts: LedgerStatements, ready: () => Promise<void>): LedgerInTransaction {
   return {
     async post(entry) {
       const movements = checkedMovements(entry)
@@ -106,6 +111,7 @@ function inTransaction(tx: LedgerConnection, texts: LedgerStatements): LedgerInT
         movements.map(({ currency }) => currency),
         movements.map(({ amount }) => String(amount)),
       ]
+      await ready()
       const { rows } = await ask(tx, 'ledger.post', { text: texts.post, values })
       return posted(id, rows[0])
     },
@@ -115,6 +121,7 @@ function inTransaction(tx: LedgerConnection, texts: LedgerStatements): LedgerInT
       const original = checkedName('the id of the entry to reverse', reversed)
       const note = checkedNote(reversal.note)
       const values = [id, reversalFingerprint(original, note), note, original]
+      await ready()
       const { rows } = await ask(tx, 'ledger.reverse', { text: texts.reverse, values })
       const kind = rows[0]?.['r_kind']
       if (kind === 'missing') return { kind }
@@ -135,6 +142,7 @@ function inTransaction(tx: LedgerConnection, texts: LedgerStatements): LedgerInT
     },
     async hold(...accounts) {
       const names = accounts.map((account) => checkedName('account', account))
+      await ready()
       await ask(tx, 'ledger.hold', { text: texts.hold, values: [names] })
     },
   }
@@ -179,6 +187,11 @@ async function ask(connection: LedgerConnection, doing: string, statement: PgSta
     return await connection.query(owned(statement))
   } catch (error) {
     const state = sqlState(error)
+    if (state === '25P02') {
+      throw new OnceError('NOT_A_TRANSACTION', `${doing}: the transaction has failed; roll it back first`, {
+        cause: error,
+      })
+    }
     if (state === 'EO009') throw new RangeError('asOf must be in the past of the database clock', { cause: error })
     if (state === '55P03') {
       throw new OnceError('TOO_BUSY', `${doing}: another transaction did not end in time (lock_timeout)`, {

@@ -239,6 +239,25 @@ describe('inside a transaction', () => {
     expect(await books.ledger.balance(customer, 'EUR')).toBe(100n)
   })
 
+  test('without an open transaction nothing is posted', async () => {
+    expect(await codeOf(books.ledger.in(books.pool).post(charged('a', 700n)))).toBe('NOT_A_TRANSACTION')
+    const client = await books.begin()
+    await client.query('rollback')
+    for (const inside of [
+      books.ledger.in(client),
+      books.ledger.in({ query: (statement) => client.query(statement) }),
+    ]) {
+      expect(await codeOf(inside.post(charged('a', 700n)))).toBe('NOT_A_TRANSACTION')
+      expect(await codeOf(inside.reverse(id('a'), { id: id('undo') }))).toBe('NOT_A_TRANSACTION')
+      expect(await codeOf(inside.hold(customer))).toBe('NOT_A_TRANSACTION')
+    }
+    const failed = await books.begin()
+    await failed.query('select 1 / 0').catch(() => {})
+    expect(await codeOf(books.ledger.in(failed).post(charged('a', 700n)))).toBe('NOT_A_TRANSACTION')
+    expect(await codeOf(books.ledger.in(failed).balance(customer, 'EUR'))).toBe('NOT_A_TRANSACTION')
+    expect(await balances()).toEqual([0n, 0n])
+  })
+
   test('a database without our tables, and something that is no connection, are told', async () => {
     const other = createLedger(books.pool, { schema: 'elsewhere' })
     expect(await codeOf(other.post(charged('a', 1n)))).toBe('SCHEMA_MISSING')

@@ -13,7 +13,7 @@ import type { PgClient } from './handle.ts'
  * knowledge is used where it has some; otherwise the server is asked with a statement that only a transaction block
  * takes and that locks no more than the insert to come.
  */
-export async function requireTransaction(tx: PgClient, schema: string): Promise<void> {
+export async function requireTransaction(tx: Pick<PgClient, 'query'>, schema: string): Promise<void> {
   if (typeof tx !== 'object' || tx === null || typeof tx.query !== 'function' || 'totalCount' in tx) {
     throw new OnceError('NOT_A_TRANSACTION', 'once.in(tx) takes a client on which BEGIN has run, not a pool')
   }
