@@ -45,7 +45,7 @@ export async function openJobs(): Promise<JobsDatabase> {
       return Object.assign(new PostgresJobs(pool, max, connections, all), { pool })
     },
     async close() {
-      await Promise.all(pools.map((pool) => pool.end()))
+      await Promise.all(pools.filter((pool) => !pool.ending).map((pool) => pool.end()))
       await database.drop()
     },
   }
