@@ -100,7 +100,7 @@ export function drill(file: string, options: DrillOptions = {}): Promise<DrillRe
  *
  * @param token - From the story of a failed window; its path counts from `folder`.
  */
-export function replayDrill(token: string, folder: string, options: DrillOptions = {}): Promise<DrillResult> {
+export async function replayDrill(token: string, folder: string, options: DrillOptions = {}): Promise<DrillResult> {
   const { path, window } = readToken(token)
   return onStage(resolve(folder, path), options, async (stage, plain) => [
     resultOf({ window, name: windowName(window) }, window.fault === 'none' ? plain : await execute(stage, window)),

@@ -19,7 +19,7 @@ export interface Permissions {
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)$/i
 const THROW_AWAY_NAME = /(^|[_-])(drill|test|tests|testing|tmp|temp|scratch|throwaway|ci)([_-]|\d*$)/i
 /** Keys that move real money or mail, as providers mark them. */
-const LIVE_KEY = /\b(?:[a-z]{2,5}_)?live_[A-Za-z0-9]{6,}/
+const LIVE_KEY = /\b(?:(?:sk|rk|pk|rzp|key|api)_live_[A-Za-z0-9]{8,}|live_[A-Za-z0-9]{24,})/
 
 /** A database with this table is throw-away. */
 export const MARKER_TABLE = 'effectively_once_throw_away'
@@ -54,7 +54,10 @@ export function refuseLiveKeys(env: Readonly<Record<string, string | undefined>>
   if (variable !== undefined) {
     throw new DrillRefused(`${variable} holds a live key of a provider; a drill repeats calls on purpose, so unset it`)
   }
-  if (LIVE_KEY.test(source)) {
+  if (hasLiveKey(source)) {
     throw new DrillRefused('the drill file holds a live key of a provider; a drill repeats calls on purpose')
   }
 }
+
+/** Whether a text holds a key that a provider marks as live. */
+export const hasLiveKey = (text: string): boolean => LIVE_KEY.test(text)

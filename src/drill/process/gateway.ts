@@ -11,6 +11,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { bounded } from '../../shared/waiting.ts'
+import { hasLiveKey } from '../place/refuse.ts'
 import { amqpCodec } from '../wire/amqp.ts'
 import type { Codec } from '../wire/codec.ts'
 import { httpCodec } from '../wire/http.ts'
@@ -43,6 +44,8 @@ export interface Gateway {
   readonly waiting: number
   /** Messages handed to the process and not acknowledged. */
   readonly unsettled: number
+  /** Whether the process was about to send a live key of a provider. It went nowhere. */
+  readonly sentLiveKey: boolean
   /** Acknowledgements that have reached the broker. */
   readonly acknowledged: number
   lead(route: Route): void
@@ -66,6 +69,7 @@ export async function openGateway(): Promise<Gateway> {
   let quietSince = performance.now()
   let current: Decide = () => 'pass'
   let acknowledged = 0
+  let sentLiveKey = false
   const decide: Decide = (step, side) => {
     if (side === 'after' && step.kind === 'amqp' && step.label !== 'tx.commit' && step.answer?.text === 'sent') {
       if (!step.label.startsWith('publish')) acknowledged += 1
@@ -87,6 +91,14 @@ export async function openGateway(): Promise<Gateway> {
     if (first !== undefined) client.emit('data', first)
     return joined
   }
+
+  const withoutLiveKeys = (codec: Codec): Codec => ({
+    ...codec,
+    *fromClient(bytes) {
+      sentLiveKey ||= hasLiveKey(bytes.toString('latin1'))
+      if (!sentLiveKey) yield* codec.fromClient(bytes)
+    },
+  })
 
   const wire = await listening((client) => {
     client.on('error', () => {})
@@ -111,7 +123,7 @@ export async function openGateway(): Promise<Gateway> {
       known.delete(remotePort)
       targets.delete(remotePort)
       if (result.kind === 'timeout') return client.destroy()
-      join(client, result.value, httpCodec())
+      join(client, result.value, withoutLiveKeys(httpCodec()))
       return client.resume()
     })
   })
@@ -133,6 +145,9 @@ export async function openGateway(): Promise<Gateway> {
     },
     get unsettled() {
       return [...brokerLinks].reduce((sum, { codec }) => sum + (codec.unsettled ?? 0), 0)
+    },
+    get sentLiveKey() {
+      return sentLiveKey
     },
     get acknowledged() {
       return acknowledged

@@ -22,7 +22,7 @@ export interface OutgoingOptions {
 interface ConnectOptions {
   readonly port?: number | string
   readonly host?: string
-  readonly path?: string
+  readonly path?: string | null
 }
 
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|::1|\[::1\]|)$/i
@@ -43,7 +43,8 @@ export function bringOutgoing(
     const [sorted] = args
     const isSorted = Array.isArray(sorted)
     const [options, callback] = isSorted ? (sorted as [ConnectOptions, unknown]) : sortedOut(args)
-    const { path } = options
+    // Agents of node:http say null.
+    const path = options.path ?? undefined
     const host = options.host ?? 'localhost'
     const port = Number(options.port)
     if (path !== undefined && !/\.s\.PGSQL\.\d+$/.test(path)) return original.apply(this, args)

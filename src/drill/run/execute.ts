@@ -7,6 +7,7 @@
 import { type Drill, isRequest } from '../file/checked.ts'
 import type { DrillFile } from '../file/format.ts'
 import type { Ground } from '../place/ground.ts'
+import { DrillRefused } from '../place/refuse.ts'
 import type { HandlerProcess } from '../process/handler-process.ts'
 import type { Boundary } from './boundary.ts'
 import { hasKey, otherPayloadOf } from './enumerate.ts'
@@ -70,6 +71,9 @@ export async function execute(stage: Stage, window: Window): Promise<RunResult> 
     await scene.quiet()
     const counts = await ground.counts()
     const { ended, events, actors } = scene
+    if (actors.some(({ process }) => process.gateway.sentLiveKey)) {
+      throw new DrillRefused('the handler was about to send a live key of a provider; a drill repeats calls on purpose')
+    }
     scene.note(0, sentence(counts, drill.expected))
     const met = (number: number): boolean => actors[number - 1]?.watch.met === true
     return {

@@ -171,6 +171,7 @@ export class Scene {
   async #until(delivery: Delivery, to?: Actor, onAgain: () => void = () => {}): Promise<Ended> {
     const number = this.#options.drill.deliveries.indexOf(delivery)
     let delayMs = RETRY_MS.first
+    let told: string | undefined
     for (;;) {
       const result = await this.#attemptAt(to, delivery)
       if (result.kind !== 'again') {
@@ -179,9 +180,12 @@ export class Scene {
           ? { delivery: number, kind, answer, reason: '' }
           : { delivery: number, kind, reason: answer }
       }
-      const { reason, afterMs, conflict } = result
+      const { afterMs, conflict } = result
       onAgain()
       const leftMs = this.#endsAt() - performance.now()
+      // The end of the time may cut an attempt off that would have been told what the one before was told.
+      const reason = leftMs <= 0 ? (told ?? result.reason) : result.reason
+      told = reason
       if (afterMs !== undefined && afterMs > leftMs) return { delivery: number, kind: 'pending', reason }
       if (leftMs <= 0) return { delivery: number, kind: conflict === true ? 'conflict' : 'unsettled', reason }
       await pause(Math.min(afterMs ?? delayMs, leftMs))
