@@ -17,9 +17,9 @@ export interface JobCommand {
   /**
    * - `run`: a closure. `kind`: the defined kind, run here. `start`: stored for workers.
    * - `work`: a worker, until the process ends. `trace`: what has been sent so far.
-   * - `deadly`, `stops`: a kind whose handler kills or stops its process before its first step.
+   * - `deadly`: a worker whose handler kills its process. `blocks`: one that blocks the event loop longer than its lease.
    */
-  readonly act: 'run' | 'kind' | 'start' | 'work' | 'trace' | 'deadly' | 'stops'
+  readonly act: 'run' | 'kind' | 'start' | 'work' | 'trace' | 'deadly' | 'blocks'
   readonly charge: Charge
   /** Default: the reference. */
   readonly key?: string
@@ -59,15 +59,17 @@ function run(): void {
   const steps = followSteps(process.env)
   const once = createOnce({ store: postgres(pool, { answerTimeoutMs: 3_000, acquireTimeoutMs: 3_000 }) })
   const charges = defineCharge(once, at)
-  const deadly = (claimsMax: number, signal: 'SIGKILL' | 'SIGSTOP') =>
+  const failing = (claimsMax: number, fail: () => void) =>
     once.define('charge.book', {
       leaseMs: LEASE_MS,
       claimsMax,
       async handler(op, charge: Charge) {
-        process.kill(process.pid, signal)
+        fail()
         return await chargeAndBook(op, at, charge)
       },
     })
+  const die = (): void => void process.kill(process.pid, 'SIGKILL')
+  const block = (): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3 * LEASE_MS)
   const answer = (line: JobAnswer): void => void process.stdout.write(`${JSON.stringify(line)}\n`)
   let worker: Worker | undefined
 
@@ -83,9 +85,9 @@ function run(): void {
       case 'start':
         return { value: await charges.start(job) }
       case 'deadly':
-      case 'stops':
+      case 'blocks':
       case 'work': {
-        const kind = act === 'work' ? charges : deadly(claimsMax, act === 'deadly' ? 'SIGKILL' : 'SIGSTOP')
+        const kind = act === 'work' ? charges : failing(claimsMax, act === 'deadly' ? die : block)
         worker = once.worker({
           kinds: [kind],
           pollMs: 100,
