@@ -61,8 +61,9 @@ export function aftermath(kind: AnswerKind, decides: 'effect' | 'attempt', befor
     case 'storedFailure':
     case 'mismatch':
       return { refused: false, doubt: true, keySpoiled: true }
-    // It has happened, but its result is not in this answer.
+    // It has happened, but its result is not in this answer, nor will it be in the next one.
     case 'applied':
+      return { refused: false, doubt: true, keySpoiled: true }
     case 'inProgress':
     case 'ambiguous':
       return { refused: false, doubt: true, keySpoiled: false }

@@ -188,6 +188,11 @@ class Effect<Request, Result> {
     this.#tries += 1
     const answer = await this.#call(known)
     if (answer.kind === 'result') return { value: await this.#keep(answer.value as Result) }
+    const { existingId } = answer.failure
+    if (existingId !== undefined && this.#settings.reconcile === undefined) {
+      // The provider names what is there; nobody can be asked for more.
+      return { value: await this.#keep({ id: existingId } as Result) }
+    }
     const after = aftermath(answer.failure.kind, answer.failure.decides, known.doubt)
     if (after.refused) return await this.#refuse(answer.failure)
     known.doubt = after.doubt

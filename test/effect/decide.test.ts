@@ -49,7 +49,7 @@ describe('what an attempt without a result leaves behind', () => {
     ['inProgress', 'attempt', false, false, true, false],
     ['ambiguous', 'attempt', false, false, true, false],
     ['ambiguous', 'attempt', true, false, true, false],
-    ['applied', 'effect', false, false, true, false],
+    ['applied', 'effect', false, false, true, true],
     ['storedFailure', 'effect', false, false, true, true],
     ['mismatch', 'effect', true, false, true, true],
   ] as const)('R44, B86, B87: %s of the %s, doubt before: %s', (kind, decides, before, refused, doubt, keySpoiled) => {
