@@ -13,7 +13,7 @@ const layers = [
   ['shared', '^src/shared/'],
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
-  ['domain', '^src/((operation|job|effect|schedule|outbox|inbox|retention)/|[^/]+\\.ts$)'],
+  ['domain', '^src/((operation|job|effect|schedule|progress|outbox|inbox|retention)/|[^/]+\\.ts$)'],
   ['flows', '^src/(http|runner)/'],
   ['adapters', '^src/(stores|brokers|frameworks|runners|ledger)/'],
   ['services', '^src/testing/services/'],

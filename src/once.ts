@@ -35,7 +35,17 @@ import { type OutcomeOfWork, runTransaction, type TransactionOptions } from './o
 import { type OutboxOptions, outboxLimits } from './outbox/message.ts'
 import { createRelay, type Relay } from './outbox/relay.ts'
 import type { RelayOptions } from './outbox/relay-options.ts'
+import {
+  type Checkpoint,
+  type Chunk,
+  type ChunkContext,
+  type ChunkOptions,
+  readCheckpoint,
+  runChunk,
+  type StreamReference,
+} from './progress/chunk.ts'
 import { type PurgeOptions, type PurgeReport, purge } from './retention/purge.ts'
+import { createScheduler, type Scheduler, type SchedulerOptions } from './schedule/index.ts'
 import { integerOption, refuseUnknownOptions } from './shared/options.ts'
 import { pause } from './shared/waiting.ts'
 import type { Wake } from './shared/wake.ts'
@@ -115,6 +125,29 @@ export interface Once<Tx> {
   /** Takes over, resumes and reconciles operations of these kinds by itself, until it is stopped. */
   worker(options: WorkerOptions<Tx>): Worker
   /**
+   * Starts a job of `kind` for each tick of a schedule, once, whatever overlaps or starts again. Run it in any number of
+   * processes; the database's clock says what is due.
+   *
+   * @throws {TypeError} A malformed name, expression or time zone, or an option out of its bounds.
+   */
+  schedule<Payload>(name: string, options: SchedulerOptions<Tx, Payload>): Scheduler
+  /**
+   * Works on the next chunk of a stream: `work` gets the position that the chunk before it has returned, and returns the
+   * next one, as plain JSON data; its writes, its messages and that position commit together. Nothing (undefined) means
+   * that there is nothing to do: what it has written is rolled back.
+   *
+   * Promised: chunks of one stream commit one after the other, each from the position before it, whoever works on them.
+   * Not promised: that `work` starts only once for a chunk.
+   *
+   * @throws {OnceError} as `transaction`; OPERATION_IN_PROGRESS while another processor works on this stream.
+   */
+  chunk<Position>(
+    options: ChunkOptions,
+    work: (context: ChunkContext<Tx, Position>) => Promise<Position | undefined> | Position | undefined,
+  ): Promise<Chunk<Position>>
+  /** How far a stream has come. */
+  checkpoint<Position>(stream: StreamReference): Promise<Checkpoint<Position>>
+  /**
    * Attaches a proven result to an unknown effect or operation: `found(value)` or `notApplied()`. For webhooks, programs
    * and people; audited.
    */
@@ -193,6 +226,9 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
     run: (operation, handler, runOptions) => runLeased(engine, operation, handler, runOptions),
     define: (name, kindOptions) => defineKind(engine, { ring: () => ringAll(wakes) }, name, kindOptions),
     worker: (workerOptions) => createWorker(engine, wakes, workerOptions),
+    schedule: (name, scheduleOptions) => createScheduler(engine, { ring: () => ringAll(wakes) }, name, scheduleOptions),
+    chunk: (chunkOptions, work) => runChunk(engine, chunkOptions, work),
+    checkpoint: (stream) => readCheckpoint(engine, stream),
     resolve: async (reference, proof, act) => {
       const answer = await resolve(engine, reference, proof, act)
       ringAll(wakes)

@@ -5,3 +5,4 @@
  */
 
 export { cronSchedule, type Schedule, type ScheduleOptions, type Tick } from './schedule.ts'
+export { createScheduler, type Scheduler, type SchedulerEvent, type SchedulerOptions } from './scheduler.ts'

@@ -9,6 +9,7 @@ import type { JobStore } from './job.ts'
 import type { MigrateOptions, MigrationReport } from './migration.ts'
 import type { OperationStore } from './operation.ts'
 import type { OutboxStore } from './outbox.ts'
+import type { ProgressStore } from './progress.ts'
 
 /** `Tx` is the user's own handle type: what every callback gets as `tx`. */
 export interface Store<Tx> {
@@ -17,6 +18,7 @@ export interface Store<Tx> {
   readonly outbox: OutboxStore
   readonly inbox: InboxStore<Tx>
   readonly jobs: JobStore<Tx>
+  readonly progress: ProgressStore<Tx>
   /** Creates or updates our tables. Safe with several nodes at once. */
   migrate(options?: MigrateOptions): Promise<MigrationReport>
   /**

@@ -10,12 +10,13 @@ import {
   jobCases,
   operationCases,
   outboxCases,
+  progressCases,
   retentionCases,
   type StoreHarness,
 } from '../../src/testing/index.ts'
 import { memoryHarness } from './memory-harness.ts'
 
-type Part = 'operations' | 'inbox' | 'outbox' | 'jobs'
+type Part = 'operations' | 'inbox' | 'outbox' | 'jobs' | 'progress'
 type Methods = Readonly<Record<string, (...args: never[]) => unknown>>
 
 /** Somebody's store: an object of its own, here over the reference store, with some methods of one part replaced. */
@@ -43,6 +44,7 @@ function ownStore(part?: Part, replaced?: (own: Methods) => Methods): StoreHarne
         inbox: store.inbox,
         outbox: store.outbox,
         jobs: store.jobs,
+        progress: store.progress,
         [part]: wrong,
       }
       return { ...opened, store: { ...store, ...parts } }
@@ -63,7 +65,15 @@ function fail(): never {
   throw new Error('the contract has another method')
 }
 
-const ALL = [...operationCases, ...inboxCases, ...inboxWaitingCases, ...outboxCases, ...retentionCases, ...jobCases]
+const ALL = [
+  ...operationCases,
+  ...inboxCases,
+  ...inboxWaitingCases,
+  ...outboxCases,
+  ...retentionCases,
+  ...jobCases,
+  ...progressCases,
+]
 
 test('SC60: a store of somebody else passes the published suites', async () => {
   expect(await failures(ALL, ownStore())).toEqual([])
@@ -127,6 +137,7 @@ describe('SC60: the published suites find fault with a store', () => {
     ['that says a job is stored and forgets it', 'jobs', () => ({ enqueue: async () => 'stored' })],
     ['that resolves what is decided', 'jobs', () => ({ resolveEffect: async () => 'resolved' })],
     ['that redrives without a trace', 'jobs', () => ({ redrive: async () => 'redriven' })],
+    ['that lets progress go back', 'progress', () => ({ advanceIn: async () => 'advanced' })],
   ])('%s', async (_what, part, replaced) => {
     expect(await failures(ALL, ownStore(part, replaced))).not.toEqual([])
   })

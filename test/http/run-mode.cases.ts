@@ -187,7 +187,10 @@ export const runScenarios: readonly RunScenario[] = [
             assert.equal(problem['code'], 'OUTCOME_UNKNOWN')
             assert.equal(problem['retryable'], false)
             assert.equal(problem['safe_new_key'], false)
-            const status = await send(stage.port, { method: 'GET', path: `/operations/${String(problem['operation_ref'])}` })
+            const status = await send(stage.port, {
+              method: 'GET',
+              path: `/operations/${String(problem['operation_ref'])}`,
+            })
             assert.equal(status.json()['state'], 'unknown')
           }
           assert.equal(stage.calls.length, 1)

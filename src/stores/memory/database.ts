@@ -33,6 +33,7 @@ export class MemoryDatabase {
 export class MemoryTransaction {
   readonly #database: MemoryDatabase
   readonly #writes: Map<string, unknown> = new Map()
+  readonly #atEnd: ((committed: boolean) => void)[] = []
   #ended = false
 
   constructor(database: MemoryDatabase) {
@@ -51,14 +52,22 @@ export class MemoryTransaction {
     this.#writes.set(name, value)
   }
 
+  /** What is to be done when the transaction ends. */
+  atEnd(act: (committed: boolean) => void): void {
+    this.#atEnd.push(act)
+  }
+
   /** Applies the writes; nothing can fail in between. */
   commit(): void {
     if (this.#ended) return
     this.#ended = true
     for (const [name, value] of this.#writes) this.#database.data.set(name, value)
+    for (const act of this.#atEnd) act(true)
   }
 
   rollback(): void {
+    if (this.#ended) return
     this.#ended = true
+    for (const act of this.#atEnd) act(false)
   }
 }

@@ -12,6 +12,7 @@ import type { Audit } from './job-operator.ts'
 import { MemoryJobs } from './jobs.ts'
 import { MemoryOperations } from './operations.ts'
 import { MemoryOutbox } from './outbox.ts'
+import { MemoryProgress } from './progress.ts'
 import { MemoryRecords } from './records.ts'
 
 export type { MemoryDatabase, MemoryTx } from './database.ts'
@@ -48,6 +49,7 @@ export function memory(): MemoryStore {
     outbox,
     inbox,
     jobs,
+    progress: new MemoryProgress(database, (tx) => operations.assertTransaction(tx)),
     begin: () => operations.begin(),
     migrate: async () => nothingToMigrate,
     check: async () => {},

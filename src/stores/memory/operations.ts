@@ -45,7 +45,7 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
   }
 
   async open(attempt: Attempt, options: OpenOptions): Promise<OpenOperation<MemoryTx>> {
-    return new MemoryOpenOperation(this, attempt, options)
+    return new MemoryOpenOperation(this, attempt, options, (tx, transaction) => this.#join(tx, transaction))
   }
 
   async lookup(id: string): Promise<FoundRecord | undefined> {
@@ -78,25 +78,13 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
   /** Starts a transaction of the caller, for `once.in(tx)`. */
   begin(): MemoryTx & { commit(): void; rollback(): void } {
     const transaction = new MemoryTransaction(this.database)
-    this.#transactions += 1
-    const inner: InnerTransaction = { transaction, id: String(this.#transactions), atCommit: [], claims: [] }
-    const end = () => {
-      for (const attempt of inner.claims) this.release(attempt)
-    }
     const handle = {
       get: (name: string) => transaction.get(name),
       put: (name: string, value: unknown) => transaction.put(name, value),
-      commit: () => {
-        if (!transaction.ended) for (const act of inner.atCommit) act()
-        transaction.commit()
-        end()
-      },
-      rollback: () => {
-        transaction.rollback()
-        end()
-      },
+      commit: () => transaction.commit(),
+      rollback: () => transaction.rollback(),
     }
-    this.#inner.set(handle, inner)
+    this.#join(handle, transaction)
     return handle
   }
 
@@ -169,6 +157,17 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     if (this.#owners.get(attempt.id)?.token === attempt.token) this.#owners.delete(attempt.id)
   }
 
+  /** Lets `tx` be used with `once.in(tx)`: what is added there is done with the commit, and keys are held until the end. */
+  #join(tx: MemoryTx, transaction: MemoryTransaction): void {
+    this.#transactions += 1
+    const inner: InnerTransaction = { transaction, id: String(this.#transactions), atCommit: [], claims: [] }
+    this.#inner.set(tx, inner)
+    transaction.atEnd((committed) => {
+      if (committed) for (const act of inner.atCommit) act()
+      for (const attempt of inner.claims) this.release(attempt)
+    })
+  }
+
   #innerOf(tx: MemoryTx): InnerTransaction {
     const inner = this.#inner.get(tx)
     if (inner === undefined || inner.transaction.ended) {
@@ -194,7 +193,12 @@ class MemoryOpenOperation implements OpenOperation<MemoryTx> {
   readonly #transaction: MemoryTransaction
   #verdict: Verdict | undefined
 
-  constructor(store: MemoryOperations, attempt: Attempt, options: OpenOptions) {
+  constructor(
+    store: MemoryOperations,
+    attempt: Attempt,
+    options: OpenOptions,
+    join: (tx: MemoryTx, transaction: MemoryTransaction) => void,
+  ) {
     this.#store = store
     this.#attempt = attempt
     this.#gated = options.gated
@@ -203,6 +207,7 @@ class MemoryOpenOperation implements OpenOperation<MemoryTx> {
       get: (name) => this.#opened().get(name),
       put: (name, value) => this.#opened().put(name, value),
     }
+    join(this.tx, this.#transaction)
   }
 
   async now(): Promise<Date> {

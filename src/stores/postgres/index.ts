@@ -14,6 +14,7 @@ import { PostgresJobs } from './jobs.ts'
 import { migrate } from './migrate.ts'
 import { PostgresOperations, type PostgresSettings } from './operations.ts'
 import { PostgresOutbox } from './outbox.ts'
+import { PostgresProgress } from './progress.ts'
 import { checkSchema } from './schema.ts'
 
 export { type MadeOrExisting, type MadeOrExistingOptions, madeOrExisting, uniqueViolation } from './existing.ts'
@@ -91,6 +92,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     outbox: new PostgresOutbox(pool, settings),
     inbox: new PostgresInbox(connections, settings),
     jobs: new PostgresJobs(pool, poolMax(pool), connections, settings),
+    progress: new PostgresProgress(connections, settings),
     migrate: (migrateOptions = {}) => migrate(pool, { ...migrateOptions, schema }),
     check: () => checkSchema(pool, { schema }),
   }

@@ -1,0 +1,232 @@
+/**
+ * Scheduler: starts a job for each tick of a schedule, once, from any number of processes.
+ *
+ * A tick is a job whose key is the schedule's name and the tick's instant, and the jobs are stored in the transaction that
+ * moves the schedule on. Whoever is slow, starts again or runs beside another finds it moved. What is due is decided by the
+ * database's clock; a process only sleeps by its own. (R37, I14)
+ *
+ * @module
+ */
+
+import type { Kind } from '../job/kind.ts'
+import type { Engine } from '../operation/engine.ts'
+import type { Scope } from '../operation/identity.ts'
+import { advance, progressOf } from '../progress/progress.ts'
+import { isOnceError } from '../shared/errors.ts'
+import { choiceOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { backoffMs } from '../shared/waiting.ts'
+import { Wake } from '../shared/wake.ts'
+import type { ProgressIdentity, ProgressRecord } from '../store/progress.ts'
+import { type CatchUp, dueTicks } from './catch-up.ts'
+import { everySchedule } from './every.ts'
+import { cronSchedule, type Schedule, type Tick } from './schedule.ts'
+
+export interface SchedulerOptions<Tx, Payload> {
+  /** Five fields as in crontab(5), or `everyMs`. */
+  readonly cron?: string | undefined
+  /** Interval, milliseconds; ticks lie at its multiples since 1970. 1_000 to 366 days. */
+  readonly everyMs?: number | undefined
+  /** Time zone of `cron`. Default `UTC`. */
+  readonly timeZone?: string | undefined
+  /** What is done at a tick: what `once.define` made. A worker of yours has to know it. */
+  readonly kind: Pick<Kind<Tx, Payload, unknown>, 'name' | 'startIn'>
+  /** What the kind's handler gets; a function is given the tick. */
+  readonly payload: Payload | ((tick: Tick) => Payload)
+  /** Scope of the ticks' jobs. Default `schedule`. */
+  readonly scope?: Scope | undefined
+  /**
+   * Ticks that were missed because nothing ran: `last` (default) starts the latest one, `all` each of them, `none` only what
+   * is less than a minute late.
+   */
+  readonly catchUp?: CatchUp | undefined
+  /** How far back missed ticks are looked for, milliseconds. Default 86_400_000; 60_000 to 30 days. */
+  readonly catchUpMaxMs?: number | undefined
+  /** Longest sleep, milliseconds. Default 30_000; 10 to 3_600_000. */
+  readonly pollMs?: number | undefined
+  readonly onEvent?: ((event: SchedulerEvent) => void) | undefined
+}
+
+export type SchedulerEvent =
+  /** Stored by this process. */
+  | { readonly type: 'ticked'; readonly name: string; readonly ticks: readonly Tick[] }
+  /** A job of other content lies under the tick's key. */
+  | { readonly type: 'mismatch'; readonly name: string; readonly tick: Tick }
+  /** It could not be done; it is tried again. */
+  | { readonly type: 'unavailable'; readonly name: string; readonly error: unknown; readonly retryInMs: number }
+
+export interface Scheduler {
+  readonly name: string
+  /** The first start ever sets the beginning: ticks before it are not due. */
+  start(): Promise<void>
+  stop(): Promise<void>
+}
+
+const NAME = /^[a-z][\w.-]{0,99}$/i
+const UNAVAILABLE = { minMs: 200, maxMs: 10_000 }
+const BUSY = { minMs: 20, maxMs: 500 }
+/** Processes that have slept for the same tick do not ask in the same instant. */
+const SPREAD_MS = 50
+const OPTIONS = [
+  'cron',
+  'everyMs',
+  'timeZone',
+  'kind',
+  'payload',
+  'scope',
+  'catchUp',
+  'catchUpMaxMs',
+  'pollMs',
+  'onEvent',
+]
+
+export function createScheduler<Tx, Payload>(
+  engine: Engine<Tx>,
+  workers: { ring(): void },
+  name: string,
+  options: SchedulerOptions<Tx, Payload>,
+): Scheduler {
+  if (typeof name !== 'string' || !NAME.test(name)) {
+    throw new TypeError('once.schedule: a name takes 1 to 100 of letters, digits and . _ -')
+  }
+  refuseUnknownOptions('once.schedule', options, OPTIONS)
+  if (typeof options.kind?.startIn !== 'function') throw new TypeError('once.schedule needs kind, made by once.define')
+  if (options.payload === undefined) throw new TypeError('once.schedule needs payload (null when there is none)')
+  return new TickLoop(engine, workers, name, scheduleOf(options), options)
+}
+
+function scheduleOf(options: Pick<SchedulerOptions<never, never>, 'cron' | 'everyMs' | 'timeZone'>): Schedule {
+  const { cron, everyMs, timeZone } = options
+  if (cron !== undefined && everyMs === undefined) return cronSchedule(cron, { timeZone })
+  if (everyMs === undefined || cron !== undefined || timeZone !== undefined) {
+    throw new TypeError('once.schedule takes cron (with timeZone) or everyMs')
+  }
+  return everySchedule(everyMs)
+}
+
+class TickLoop<Tx, Payload> implements Scheduler {
+  readonly name: string
+  readonly #engine: Engine<Tx>
+  readonly #workers: { ring(): void }
+  readonly #schedule: Schedule
+  readonly #options: SchedulerOptions<Tx, Payload>
+  readonly #policy: { readonly catchUp: CatchUp; readonly catchUpMaxMs: number }
+  readonly #pollMs: number
+  readonly #identity: ProgressIdentity
+  readonly #wake: Wake = new Wake()
+  #state: 'idle' | 'running' | 'stopped' = 'idle'
+  #loop: Promise<void> | undefined
+
+  constructor(
+    engine: Engine<Tx>,
+    workers: { ring(): void },
+    name: string,
+    schedule: Schedule,
+    options: SchedulerOptions<Tx, Payload>,
+  ) {
+    this.name = name
+    this.#engine = engine
+    this.#workers = workers
+    this.#schedule = schedule
+    this.#options = options
+    this.#policy = {
+      catchUp: choiceOption('catchUp', options.catchUp, ['all', 'last', 'none'], 'last'),
+      catchUpMaxMs: integerOption('catchUpMaxMs', options.catchUpMaxMs, {
+        min: 60_000,
+        max: 2_592_000_000,
+        default: 86_400_000,
+      }),
+    }
+    this.#pollMs = integerOption('pollMs', options.pollMs, { min: 10, max: 3_600_000, default: 30_000 })
+    this.#identity = progressOf('schedule', options.scope ?? SCOPE, name)
+  }
+
+  async start(): Promise<void> {
+    if (this.#state !== 'idle') throw new TypeError(`the schedule is ${this.#state}; make a new one`)
+    await this.#engine.store.check()
+    this.#state = 'running'
+    this.#loop = this.#work()
+  }
+
+  async stop(): Promise<void> {
+    this.#state = 'stopped'
+    this.#wake.ring()
+    await this.#loop
+  }
+
+  async #work(): Promise<void> {
+    let failures = 0
+    while (this.#state === 'running') {
+      let sleepMs = 0
+      try {
+        sleepMs = await this.#turn()
+        failures = 0
+      } catch (error) {
+        failures += 1
+        // Another process is at it.
+        const busy = isOnceError(error, 'OPERATION_IN_PROGRESS')
+        sleepMs = backoffMs(failures, busy ? BUSY : UNAVAILABLE)
+        if (!busy) this.#tell({ type: 'unavailable', name: this.name, error, retryInMs: sleepMs })
+      }
+      if (sleepMs > 0) await this.#wake.sleep(sleepMs)
+    }
+  }
+
+  /** Starts what is due. @returns how long to sleep, milliseconds; 0 = there may be more. */
+  async #turn(): Promise<number> {
+    const at = await this.#engine.store.progress.read(this.#identity.id)
+    const now = new Date(at.nowMs)
+    const last = lastOf(at)
+    if (last === undefined) {
+      await advance(this.#engine, this.#identity, at, async () => ({ position: JSON.stringify({ at: now }) }))
+      return 0
+    }
+    const ticks = dueTicks(this.#schedule, last, now, this.#policy)
+    const latest = ticks.at(-1)
+    if (latest !== undefined) {
+      await this.#tick(at, ticks, latest)
+      return 0
+    }
+    const next = this.#schedule.next(now)
+    const untilNextMs = next === undefined ? this.#pollMs : next.at.getTime() - at.nowMs
+    return Math.max(1, Math.min(this.#pollMs, untilNextMs)) + Math.random() * SPREAD_MS
+  }
+
+  async #tick(at: ProgressRecord, ticks: readonly Tick[], latest: Tick): Promise<void> {
+    const ended = await advance(this.#engine, this.#identity, at, async ({ tx }) => {
+      for (const tick of ticks) await this.#startIn(tx, tick)
+      return { position: JSON.stringify({ at: latest.at }) }
+    })
+    if (ended !== 'advanced') return
+    this.#workers.ring()
+    this.#tell({ type: 'ticked', name: this.name, ticks })
+  }
+
+  async #startIn(tx: Tx, tick: Tick): Promise<void> {
+    const { kind, payload, scope = SCOPE } = this.#options
+    const given = typeof payload === 'function' ? (payload as (tick: Tick) => Payload)(tick) : payload
+    try {
+      await kind.startIn(tx, { scope, key: `${this.name}@${tick.at.toISOString()}`, payload: given })
+    } catch (error) {
+      // Somebody has started this tick by hand, with other content: it must not hold up the ticks to come.
+      if (!isOnceError(error, 'IDEMPOTENCY_KEY_REUSED')) throw error
+      this.#tell({ type: 'mismatch', name: this.name, tick })
+    }
+  }
+
+  #tell(event: SchedulerEvent): void {
+    try {
+      this.#options.onEvent?.(event)
+    } catch {
+      // A listener's failure is not the schedule's.
+    }
+  }
+}
+
+const SCOPE = 'schedule'
+
+/** The instant up to which ticks were started. */
+function lastOf({ position }: ProgressRecord): Date | undefined {
+  if (position === null) return undefined
+  const { at } = JSON.parse(position) as { readonly at: string }
+  return new Date(at)
+}
