@@ -51,6 +51,10 @@ app.post('/guarded', honoDoor.idempotency(once, { scope }), async (c) => {
   await c.req.json()
   return c.json(await insert(honoDoor.onceOf(once, c)), 201)
 })
+app.post('/first', honoDoor.idempotency(once, { scope, gate: 'first-statement' }), async (c) => {
+  await c.req.json()
+  return c.json(await insert(honoDoor.onceOf(once, c)), 201)
+})
 app.post('/bare', async (c) => {
   await c.req.json()
   return c.json(await bare(), 201)
@@ -67,6 +71,9 @@ const honoServer = http.createServer(getRequestListener(app.fetch)).listen(0, '1
 
 const other = fastify()
 other.post('/guarded', { ...fastifyDoor.idempotency(once, { scope }) }, async (request, reply) =>
+  reply.code(201).send(await insert(fastifyDoor.onceOf(once, request))),
+)
+other.post('/first', { ...fastifyDoor.idempotency(once, { scope, gate: 'first-statement' }) }, async (request, reply) =>
   reply.code(201).send(await insert(fastifyDoor.onceOf(once, request))),
 )
 other.post('/bare', async (_request, reply) => reply.code(201).send(await bare()))

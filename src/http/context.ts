@@ -7,14 +7,15 @@
 import type { Once } from '../once.ts'
 import type { HandlerContext } from './exchange.ts'
 
-const contexts = new WeakMap<object, HandlerContext<unknown>>()
+/** A member and no WeakMap: entries of one for each request are work for the garbage collector. */
+const CONTEXT = Symbol('effectively-once context')
 
 /**
  * Lays the context on the request as `once`, and remembers it. Requests of node are emitters and have a method of that
  * name, which body parsers call; there `once` stays callable.
  */
 export function lendContext<Tx>(request: object, context: HandlerContext<Tx>): void {
-  contexts.set(request, context)
+  Object.defineProperty(request, CONTEXT, { configurable: true, enumerable: false, value: context, writable: true })
   const inherited: unknown = Reflect.get(request, 'once')
   const value = typeof inherited === 'function' ? callable(inherited, context) : context
   Object.defineProperty(request, 'once', { configurable: true, enumerable: false, value, writable: true })
@@ -35,7 +36,7 @@ function callable(inherited: object, context: object): object {
  * @throws {TypeError} on a request that is not guarded.
  */
 export function onceOf<Tx>(_once: Once<Tx>, request: object): HandlerContext<Tx> {
-  const context = contexts.get(request)
+  const context = (request as { readonly [CONTEXT]?: HandlerContext<unknown> })[CONTEXT]
   if (context === undefined) throw new TypeError('onceOf: this request is not guarded (route or method)')
   return context as HandlerContext<Tx>
 }

@@ -130,6 +130,15 @@ export interface RouteOptions<Req> {
   readonly replayHeader?: string | undefined
   /** Longest run of a handler until its answer is complete, milliseconds; then 503, rolled back. Default 30_000; 60_000 in mode `run`. */
   readonly timeoutMs?: number | undefined
+  /**
+   * When the store is asked whether the handler may run. `before-handler` (default): before any of it starts.
+   * `first-statement`: together with the first statement that the handler sends on `tx`, which saves a trip. The handler
+   * of a repeat then starts as well and gets an error from that statement; nothing of it is in the database, and what it
+   * answers is not sent. For handlers that do nothing outside of `tx` before their first statement, and leave its error to
+   * the framework. A handler that has started cannot be started again: where a repeat waits for another process's
+   * attempt and that one comes to nothing, it gets 503 with Retry-After.
+   */
+  readonly gate?: 'before-handler' | 'first-statement' | undefined
   /** Isolation level of the transaction. Default: what the database is set to. */
   readonly isolation?: Isolation | undefined
   /** Told of errors that the caller does not see. Default: a process warning. */

@@ -49,6 +49,7 @@ const KNOWN: readonly (keyof RouteOptions<unknown>)[] = [
   'replayHeader',
   'timeoutMs',
   'isolation',
+  'gate',
   'onError',
 ]
 
@@ -161,9 +162,13 @@ export function readPolicy<Req>(where: string, options: RouteOptions<Req>): Poli
     transaction: {
       whenInProgress: whenInProgress === 'wait' ? 'wait' : 'reject',
       waitMs: integerOption('waitMs', options.waitMs, { min: 1, max: 300_000, default: 10_000 }),
-      // No code of the handler runs before the claim is decided: a chain of middleware cannot be taken back.
       gated: true,
-      eager: true,
+      // A chain of middleware cannot be taken back: unless the route says that it may, none of it runs before the claim is
+      // decided. What it answers is sent after that in any case.
+      eager:
+        choiceOption('gate', options.gate, ['before-handler', 'first-statement'], 'before-handler') !==
+        'first-statement',
+      decided: true,
       isolation,
       timeoutMs: integerOption('timeoutMs', options.timeoutMs, { min: 100, max: 3_600_000, default: 30_000 }),
       // Nor can it be run again.
@@ -186,6 +191,7 @@ function runOf<Req>(where: string, options: RouteOptions<Req>, retentionMs: numb
     ['required', options.required === false],
     ['isolation', options.isolation !== undefined],
     ['commitOn', options.commitOn !== undefined],
+    ['gate', options.gate !== undefined],
     ['timeOrderedKeys', options.timeOrderedKeys === 'check'],
   ] as const) {
     if (wrong) throw new TypeError(`${where}: ${name} does not go with mode: 'run'`)

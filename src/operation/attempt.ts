@@ -8,7 +8,7 @@
  */
 
 import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
-import { OnceError } from '../shared/errors.ts'
+import { isOnceError, OnceError } from '../shared/errors.ts'
 import type { Attempt, Isolation, NewRecord, OpenOperation, Verdict } from '../store/operation.ts'
 import { OperationContext } from './context.ts'
 import { type Ending, endingOf } from './ending.ts'
@@ -31,6 +31,8 @@ export interface AttemptOptions {
   readonly gated: boolean
   /** true = ask the gate before running any of the user's code (one trip more). */
   readonly eager: boolean
+  /** true = a failure of the work is told only when the store has let it run; what it threw may be an answer to a caller. */
+  readonly decided: boolean
   readonly isolation: Isolation | undefined
   readonly timeoutMs: number
   readonly retentionMs: number
@@ -83,7 +85,7 @@ export async function runAttempt<Tx, W>(
     finished = true
     return result
   } catch (error) {
-    return await whyFailed(engine, opened, error)
+    return await whyFailed(engine, opened, error, options)
   } finally {
     outbox.end()
     if (!finished) await opened.rollback()
@@ -91,9 +93,16 @@ export async function runAttempt<Tx, W>(
 }
 
 /** The gate's own answer comes first: statements sent behind it only report that the transaction is aborted. */
-async function whyFailed<Tx>(engine: Engine<Tx>, opened: OpenOperation<Tx>, thrown: unknown): Promise<AttemptResult> {
+async function whyFailed<Tx>(
+  engine: Engine<Tx>,
+  opened: OpenOperation<Tx>,
+  thrown: unknown,
+  { decided: mustBe }: AttemptOptions,
+): Promise<AttemptResult> {
   let error = thrown
   try {
+    // A work that was cut off has no transaction left to ask in.
+    if (mustBe && opened.verdict() === undefined && !isOnceError(thrown, 'TOO_BUSY')) await opened.decide()
     const decided = await refusal(opened)
     if (decided !== undefined) return { kind: decided }
   } catch (gateError) {

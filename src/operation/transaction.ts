@@ -183,7 +183,7 @@ class Transaction<Tx, W> {
 
   /** After a conflict the gate clears an expired row; after a wait no user code runs before the verdict. */
   #nextTurn(): TransactionSettings {
-    return { ...this.#settings, gated: true, eager: this.#settings.eager || this.#polls > 0 }
+    return { ...this.#settings, gated: true, eager: this.#settings.eager || this.#settings.decided || this.#polls > 0 }
   }
 
   /** What one try came to; undefined = try again. */
@@ -322,6 +322,7 @@ function readOptions(options: TransactionOptions): TransactionSettings {
     waitMs: integerOption('waitMs', options.waitMs, { min: 1, max: 300_000, default: 10_000 }),
     gated: !booleanOption('optimistic', options.optimistic, false),
     eager: false,
+    decided: false,
     isolation,
     timeoutMs: integerOption('timeoutMs', options.timeoutMs, { min: 100, max: 3_600_000, default: 30_000 }),
     attemptsMax: integerOption('attemptsMax', options.attemptsMax, { min: 1, max: 10, default: 3 }),

@@ -45,9 +45,10 @@ test.each([
   ['onStoreDown', { onStoreDown: 'ignore' }],
   ['timeoutMs', { timeoutMs: 0 }],
   ['isolation', { isolation: 'chaos' }],
+  ['gate', { gate: 'late' }],
+  ['gate', { gate: 'first-statement', mode: 'run' }],
   ['describedBy', { describedBy: 'x>; rel=evil' }],
   ['replayHeader', { replayHeader: 'a: b' }],
-  ['unknown option "mode"', { mode: 'run' }],
   ['unknown option "whenInprogress"', { whenInprogress: 'wait' }],
 ])('B16, T1: %s: %j', (option, options) => {
   expect(() => start(options)).toThrow(TypeError)

@@ -18,6 +18,8 @@ export interface World<Tx> {
   count(name: string): Promise<number>
   /** Moves every stored instant into the past. */
   advance(ms: number): Promise<void>
+  /** Of all routes. */
+  readonly gate?: 'first-statement'
 }
 
 export interface Scenario {
@@ -35,7 +37,7 @@ const OTHER_ORDER = JSON.stringify({ amount: 9900, currency: 'EUR' })
 class Stage<Tx> {
   readonly name: string = randomUUID()
   readonly key: string = randomUUID()
-  /** How often a handler started. */
+  /** How often a handler started; with the gate at its first statement, how often it came to the second. */
   started = 0
   readonly world: World<Tx>
   port = 0
@@ -47,8 +49,10 @@ class Stage<Tx> {
   /** A handler that writes once and answers. */
   handler(reply: (call: Call<Tx>) => Reply | Promise<Reply>): Route<Tx>['handler'] {
     return async (call) => {
-      this.started += 1
+      const { gate } = this.world
+      if (gate === undefined) this.started += 1
       await this.world.write(call.once.tx, this.name)
+      if (gate !== undefined) this.started += 1
       return await reply(call)
     }
   }
@@ -76,9 +80,11 @@ async function staged<Tx>(
   run: (stage: Stage<Tx>) => Promise<void>,
 ): Promise<void> {
   const stage = new Stage(world)
+  const given = routes?.(stage) ?? [{ path: '/orders', options, handler: stage.handler(reply) }]
+  const { gate } = world
   const served = await adapter.serve(
     world.once,
-    routes?.(stage) ?? [{ path: '/orders', options, handler: stage.handler(reply) }],
+    gate === undefined ? given : given.map((route) => ({ ...route, options: { ...route.options, gate } })),
     status,
   )
   stage.port = served.port

@@ -24,6 +24,9 @@ for (const [store, harness] of Object.entries(STORES)) {
       describe(adapter.name, () => {
         for (const one of scenarios) register(one, adapter, () => world)
       })
+      describe(`${adapter.name}, gate: first-statement`, () => {
+        for (const one of scenarios) register(one, adapter, () => ({ ...world, gate: 'first-statement' }))
+      })
     }
   })
 }

@@ -18,7 +18,12 @@ export interface ParsedRequest {
   readonly rawBody?: unknown
 }
 
-const bodies = new WeakMap<IncomingMessage, Buffer>()
+/** Where the bytes lie that were read and put back. */
+const BODY = Symbol('effectively-once body')
+
+interface Read extends IncomingMessage {
+  [BODY]?: Buffer
+}
 
 /**
  * The body. `gone`: the caller hung up before its end. Bounded by `bytesMax`; the time is bounded by the server.
@@ -32,12 +37,12 @@ export async function readBody(
 ): Promise<RequestBody | 'too-large' | 'gone'> {
   if (hasNoBody(request)) return { bytes: NO_BODY, contentDecoded: false }
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) return 'too-large'
-  const known = bodies.get(request)
+  const known = (request as Read)[BODY]
   if (known !== undefined) return { bytes: known, contentDecoded: false }
   if (request.readableDidRead || request.readableEnded) return keptBody(parsed, bytesMax)
   const bytes = await readAndPutBack(request, bytesMax)
   if (!Buffer.isBuffer(bytes)) return bytes
-  bodies.set(request, bytes)
+  ;(request as Read)[BODY] = bytes
   return { bytes, contentDecoded: false }
 }
 

@@ -7,6 +7,10 @@
  *
  * A caller that hangs up does not end the work: as long as the answer is held, the response shows no sign of it.
  *
+ * What is laid on a response is the same function for all of them, is never taken off again, and asks what the response
+ * is held by: functions and getters of its own, or a deleted member, would give every response a hidden class of its own,
+ * and make all code of node and the framework that touches it slow.
+ *
  * @module
  */
 
@@ -20,9 +24,10 @@ import {
   type WholeResponse,
 } from '../response.ts'
 
-/** Own properties that shadow those of the response while it is held. */
-const SHADOWS = ['headersSent', 'writableEnded'] as const
 const HEADER_WRITERS = ['setHeader', 'appendHeader', 'removeHeader', 'setHeaders'] as const
+
+/** What a response is held by. */
+const HELD = Symbol('held')
 
 type Callback = (error?: Error | null) => void
 
@@ -58,6 +63,7 @@ export class HeldResponse {
   #status = 200
   #ended = false
   #needDrain = false
+  #frozen = false
   #trailers: Parameters<ServerResponse['addTrailers']>[0][] = []
   /** The caller hung up while the answer was held. */
   #hungUp = false
@@ -133,30 +139,83 @@ export class HeldResponse {
 
   #hold(): void {
     const response = this.#response
-    response.writeHead = (...args: unknown[]) => this.#writeHead(args)
-    response.write = ((...args: unknown[]) => this.#write(args)) as ServerResponse['write']
-    response.end = ((...args: unknown[]) => this.#end(args)) as ServerResponse['end']
-    response.flushHeaders = () => this.#flushHeaders()
-    response.addTrailers = (trailers) => this.#addTrailers(trailers)
+    Object.defineProperty(response, HELD, { configurable: true, enumerable: false, value: this, writable: true })
+    Object.assign(response, HeldResponse.#methods)
+    Object.defineProperties(response, HeldResponse.#shadows)
+  }
+
+  /** Laid over the methods of every held response. */
+  static readonly #methods = {
+    writeHead(this: ServerResponse, ...args: unknown[]): ServerResponse {
+      return heldBy(this).#writeHead(args)
+    },
+    write(this: ServerResponse, ...args: unknown[]): boolean {
+      return heldBy(this).#write(args)
+    },
+    end(this: ServerResponse, ...args: unknown[]): ServerResponse {
+      return heldBy(this).#end(args)
+    },
+    flushHeaders(this: ServerResponse): void {
+      heldBy(this).#flushHeaders()
+    },
+    addTrailers(this: ServerResponse, trailers: Parameters<ServerResponse['addTrailers']>[0]): void {
+      heldBy(this).#addTrailers(trailers)
+    },
     // Interim answers would leave before the commit.
-    response.writeContinue = (callback) => callback?.()
-    response.writeProcessing = (callback?: () => void) => callback?.()
-    response.writeEarlyHints = (_hints: unknown, callback?: () => void) => callback?.()
-    response.emit = ((event: string, ...args: unknown[]) => {
-      if (event === 'close' && (this.#phase === 'holding' || this.#phase === 'ended')) return this.#hideHangUp()
-      return Reflect.apply(this.#native.emit, response, [event, ...args])
-    }) as ServerResponse['emit']
-    shadow(response, 'headersSent', () => this.#headed)
-    shadow(response, 'writableEnded', () => this.#ended)
+    writeContinue(callback?: () => void): void {
+      callback?.()
+    },
+    writeProcessing(callback?: () => void): void {
+      callback?.()
+    },
+    writeEarlyHints(_hints: unknown, callback?: () => void): void {
+      callback?.()
+    },
+    emit(this: ServerResponse, event: string, ...args: unknown[]): boolean {
+      const held = heldBy(this)
+      if (event === 'close' && held.#isHolding) return held.#hideHangUp()
+      return Reflect.apply(held.#native.emit, this, [event, ...args]) as boolean
+    },
+  }
+
+  /** While it is held, the response tells what the handler has done. */
+  static readonly #shadows: PropertyDescriptorMap = {
+    headersSent: {
+      configurable: true,
+      get(this: ServerResponse): unknown {
+        const held = heldBy(this)
+        return held.#isHolding ? held.#headed : nativeMember(this, 'headersSent')
+      },
+    },
+    writableEnded: {
+      configurable: true,
+      get(this: ServerResponse): unknown {
+        const held = heldBy(this)
+        return held.#isHolding ? held.#ended : nativeMember(this, 'writableEnded')
+      },
+    },
+  }
+
+  /** Laid over the writers of headers once a late answer must not throw. */
+  static readonly #headerWriters: Readonly<Record<string, (this: ServerResponse, ...args: unknown[]) => unknown>> =
+    Object.fromEntries(
+      HEADER_WRITERS.map((name) => [
+        name,
+        function (this: ServerResponse, ...args: unknown[]): unknown {
+          if (heldBy(this).#frozen) return this
+          return Reflect.apply(nativeMember(this, name) as Method, this, args)
+        },
+      ]),
+    )
+
+  get #isHolding(): boolean {
+    return this.#phase === 'holding' || this.#phase === 'ended'
   }
 
   /** From now on what reaches the response goes to the socket, except the handler's own doings when they are dropped. */
   #open(phase: 'open' | 'dropped'): void {
     this.#phase = phase
-    const own = this.#response as unknown as Record<string, unknown>
-    for (const name of [...SHADOWS, ...HEADER_WRITERS]) {
-      if (Object.hasOwn(this.#response, name)) delete own[name]
-    }
+    this.#frozen = false
     if (this.#hungUp && this.#response.socket === null) this.#setSocket(this.#socket)
   }
 
@@ -168,10 +227,9 @@ export class HeldResponse {
   }
 
   #freezeHeaders(): void {
-    const own = this.#response as unknown as Record<string, unknown>
-    for (const name of HEADER_WRITERS) {
-      if (name in this.#response) own[name] = () => this.#response
-    }
+    this.#frozen = true
+    const { setHeader } = HeldResponse.#headerWriters
+    if (this.#response.setHeader !== setHeader) Object.assign(this.#response, HeldResponse.#headerWriters)
   }
 
   #writeHead(args: unknown[]): ServerResponse {
@@ -392,6 +450,11 @@ function finalStatus(status: unknown): number {
   throw new RangeError(`an answer cannot have the status ${String(status)}`)
 }
 
-function shadow(response: ServerResponse, name: (typeof SHADOWS)[number], get: () => boolean): void {
-  Object.defineProperty(response, name, { configurable: true, get })
+/** What a response would have of its own without what is laid over it. */
+function nativeMember(response: ServerResponse, name: string): unknown {
+  return Reflect.get(Object.getPrototypeOf(response) as object, name, response)
+}
+
+function heldBy(response: ServerResponse): HeldResponse {
+  return (response as ServerResponse & { readonly [HELD]: HeldResponse })[HELD]
 }
