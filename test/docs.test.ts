@@ -6,8 +6,10 @@ import { errorsDoc } from '../scripts/errors-doc.ts'
 import { examplesOf, writeExamples } from '../scripts/examples.ts'
 import { anchorsOf, fencesOf, linksOf } from '../scripts/markdown.ts'
 import { ERRORS } from '../src/shared/errors.ts'
+import { startRedis } from '../src/testing/services/redis.ts'
 import { createDatabase } from './database.ts'
 import { amqpUrl } from './rabbitmq.ts'
+import { canStartRedis } from './redis.ts'
 
 describe('documents', () => {
   test('docs/errors.md has every code of the table and no other', () => {
@@ -55,15 +57,18 @@ describe('documents', () => {
     async (example, { skip }) => {
       const { code, file } = example
       if (amqpNeeded(code) && amqpUrl === null) skip('no RabbitMQ')
+      const redisNeeded = code.includes('REDIS_URL')
+      if (redisNeeded && !canStartRedis) skip('no Redis')
       if (!existsSync('dist/index.js')) throw new Error('the package is not built: npm run build')
+      const redis = redisNeeded ? await startRedis() : undefined
       const database = await createDatabase()
       try {
         await promisify(execFile)(process.execPath, ['--import', 'tsx', file], {
-          env: { ...process.env, DATABASE_URL: database.url, AMQP_URL: amqpUrl ?? '' },
+          env: { ...process.env, DATABASE_URL: database.url, AMQP_URL: amqpUrl ?? '', REDIS_URL: redis?.url ?? '' },
           timeout: 90_000,
         })
       } finally {
-        await database.drop()
+        await Promise.all([database.drop(), redis?.stop()])
       }
     },
   )

@@ -147,7 +147,7 @@ test('R37: a worker does what was due, and a tick that somebody has started by h
 
 test('wrong options are told at once', () => {
   const { once, kind } = node('options')
-  const make = (options: object) => () => once.schedule('x', { kind, payload: null, ...options } as never)
+  const make = (options: object) => () => once.schedule('x', { kind, payload: null, ...options })
   expect(make({})).toThrow(/cron \(with timeZone\) or everyMs/)
   expect(make({ cron: '* * * * *', everyMs: 60_000 })).toThrow(/cron \(with timeZone\) or everyMs/)
   expect(make({ everyMs: 60_000, timeZone: 'UTC' })).toThrow(/cron \(with timeZone\) or everyMs/)
