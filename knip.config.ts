@@ -10,6 +10,9 @@ const config: KnipConfig = {
     'src/drill/process/child.ts',
     'test/drill/handlers/*.ts',
     'scripts/*.ts',
+    // Read by Vitest in the copies that npm run mutants makes; bundled by npm run soak.
+    'scripts/mutants/{vitest.config,server}.ts',
+    'scripts/soak/child.ts',
     'bench/**/*.ts',
     'test/processes/**/*.ts',
   ],

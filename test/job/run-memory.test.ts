@@ -102,3 +102,23 @@ test('SC49: a worker does each started job once, and another payload is a mismat
   })
   expect(events.length).toBe(20)
 })
+
+test('I10: what an attempt does to its request, the next attempt does not send', async () => {
+  await using w = await world()
+  const sent: number[] = []
+  const outcome = await w.once.run({ scope: 'invoice', key: 'frozen', payload: null }, (op) =>
+    op.effect('charge', {
+      request: { lines: [100] },
+      call: (request: { lines: number[] }) => {
+        sent.push(request.lines.length)
+        request.lines.push(1)
+        if (sent.length === 1) throw Object.assign(new Error('busy'), { status: 503 })
+        return { id: 'c1' }
+      },
+      delivery: 'keyed',
+      provider: 'stripeV1',
+    }),
+  )
+  expect(outcome).toMatchObject({ state: 'succeeded', value: { id: 'c1' } })
+  expect(sent).toEqual([1, 1])
+})

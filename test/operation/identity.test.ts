@@ -136,6 +136,8 @@ describe('scopes', () => {
         [['1:a1:b'], 'c'],
         [['a1:b'], 'c'],
         [['a'], '1:b1:c'],
+        [['aa', 'b'], 'c'],
+        [['a', 'ab'], 'c'],
       ] as const
     ).map(([scope, key]) => identify(scope, key).id)
     expect(new Set(ids).size).toBe(ids.length)

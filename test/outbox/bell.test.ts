@@ -51,3 +51,33 @@ test('B34: a listening connection that is killed, twice, is made again and hears
     await database.drop()
   }
 })
+
+test('B34: no transaction of the application notifies: commits would stand in line for it', async () => {
+  const database = await createDatabase()
+  const pool = new pg.Pool({ connectionString: database.url, max: 5 })
+  const store = postgres(pool)
+  const once = createOnce({ store })
+  await once.migrate()
+  const [listener, writer] = [new pg.Client(database.url), await pool.connect()]
+  const senders: number[] = []
+  try {
+    await listener.connect()
+    listener.on('notification', ({ processId }) => senders.push(processId))
+    await listener.query('listen effectively_once_outbox')
+    const { rows } = await writer.query('select pg_backend_pid() as pid')
+    await writer.query('begin')
+    await once.in(writer).outbox.add({ topic: 'order.created.v1', payload: 1 })
+    await writer.query('commit')
+    await eventually('the bell of this process is heard', () => {
+      store.outbox.bell.ring()
+      return senders.length > 0
+    })
+    // Notifications come in the order of their commits, so one of the writer would have come before.
+    expect(senders).not.toContain(rows[0].pid)
+  } finally {
+    writer.release()
+    await listener.end()
+    await pool.end()
+    await database.drop()
+  }
+})

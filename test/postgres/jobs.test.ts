@@ -1,6 +1,6 @@
 /** Leased operations on PostgreSQL: what an open transaction and an expired record do to a claim. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type JobsDatabase, newJob, openJobs } from './jobs.ts'
+import { type JobsDatabase, newJob, newStep, openJobs } from './jobs.ts'
 
 let database: JobsDatabase
 
@@ -37,4 +37,16 @@ test('a record whose time is over makes room for a claim, in the middle of other
   )
   const answers = await Promise.all(all.map((job) => jobs.claim(job, 1_000)))
   expect(answers).toEqual(all.map(() => ({ kind: 'claimed', fence: 1n })))
+})
+
+test.each(['commit', 'rollback'])('B110: a step whose work ended its transaction by %s is not stored', async (end) => {
+  const jobs = database.jobs()
+  const job = newJob()
+  expect(await jobs.claim(job, 60_000)).toEqual({ kind: 'claimed', fence: 1n })
+  const opened = await jobs.openStep({ id: job.id, token: job.token, fence: 1n }, { idleTimeoutMs: 10_000 })
+  await opened.tx.query('insert into business (name) values ($1)', [end])
+  await opened.tx.query(end)
+  await opened.tx.query('begin')
+  expect(await opened.finish(newStep('ended', { type: 'transaction' }), [])).toBe('ended')
+  expect(await jobs.steps(job.id)).toEqual([])
 })

@@ -228,6 +228,9 @@ export const operationCases: readonly ConformanceCase<StoreHarness>[] = [
         await opened.advance(DAY_MS - 60_000)
         assert.notEqual(await opened.store.operations.lookup(attempt.id), undefined)
         assert.equal(await verdictOn(opened, attemptOn(attempt.id), 'duplicate'), 'recorded')
+        await opened.advance(60_000)
+        // Past its deadline it is nobody's outcome, also while nothing has removed it.
+        assert.equal(await opened.store.operations.lookup(attempt.id), undefined)
       }),
   },
   {

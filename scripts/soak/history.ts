@@ -1,0 +1,56 @@
+/**
+ * History: what every caller asked and what it was answered, with the moments of both, in a file outside the database.
+ */
+import { createWriteStream, type WriteStream } from 'node:fs'
+
+export type Route = 'order' | 'charge' | 'job'
+
+/** Instants are milliseconds of one clock. */
+export interface Asked {
+  readonly kind: 'asked'
+  readonly at: number
+  /** Number of the call; its answer has the same. */
+  readonly call: number
+  readonly key: string
+  readonly route: Route
+  readonly payload: string
+}
+
+/**
+ * `outcome`: a final answer with what it says. `mismatch`: another payload holds the key. `open`: nothing is promised,
+ * ask again (in progress, unavailable, no answer at all).
+ */
+export interface Answered {
+  readonly kind: 'answered'
+  readonly at: number
+  readonly call: number
+  readonly told: 'outcome' | 'mismatch' | 'open'
+  readonly outcome?: string
+  readonly status: number | undefined
+}
+
+export interface Disturbed {
+  readonly kind: 'disturbed'
+  readonly at: number
+  readonly what: string
+}
+
+export type Entry = Asked | Answered | Disturbed
+
+export class History {
+  readonly entries: Entry[] = []
+  readonly #file: WriteStream
+
+  constructor(path: string) {
+    this.#file = createWriteStream(path)
+  }
+
+  add(entry: Entry): void {
+    this.entries.push(entry)
+    this.#file.write(`${JSON.stringify(entry)}\n`)
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => this.#file.end(resolve))
+  }
+}

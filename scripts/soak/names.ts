@@ -1,0 +1,10 @@
+/** Names that the processes of the soak share. */
+export const EXCHANGE = 'soak'
+/** Queue, consumer and table of what is applied. */
+export const PROJECTION = 'projection'
+/** Queue of everything that is published, for the record. */
+export const RECORD = 'record'
+export const TOPIC = 'order.created.v1'
+export const SCOPE: readonly string[] = ['soak']
+/** How many ordering keys orders have. */
+export const KEYS_OF_ORDERS = 20
