@@ -22,7 +22,7 @@ export interface Link {
   /** Steps that are asked for and not answered. */
   readonly waiting: number
   readonly closed: Promise<void>
-  /** The server hears that the client has gone; the client hears nothing until `reset`. */
+  /** The server hears that the client has gone; the client learns of it at its next step. */
   abandon(): void
   /** Resets both sides. */
   reset(): void
@@ -55,7 +55,8 @@ export function link(client: Socket, server: Socket, codec: Codec, decide: Decid
       }
       waiting += 1
       const decision = await decide(asks, 'before')
-      if (decision === 'reset') return reset()
+      // Whoever writes to a peer that has given it up is told so.
+      if (decision === 'reset' || abandoned) return reset()
       const out = typeof decision === 'object' ? codec.refuse?.(asks, decision.refuse) : piece.bytes
       await write(server, out ?? piece.bytes)
       if (piece.oneWay === true) {

@@ -33,6 +33,9 @@ const ORDER: readonly Fault[] = [
   'kill',
   'at-once',
   'again',
+  'other-payload',
+  'retention',
+  'reorder',
   'during',
   'lost',
   'timeout',
@@ -40,9 +43,6 @@ const ORDER: readonly Fault[] = [
   'reset',
   'serialization',
   'deadlock',
-  'other-payload',
-  'reorder',
-  'retention',
   'restart',
 ]
 

@@ -134,7 +134,6 @@ export class Scene {
   async beside(first: Actor, second: Actor): Promise<void> {
     const delivery = this.#delivering
     if (delivery === undefined) return
-    first.process.gateway.abandonBroker()
     let over = false
     let rounds = 0
     if (!isMessage(delivery)) {
@@ -146,6 +145,7 @@ export class Scene {
       })
       void this.awaits(settling)
     } else {
+      first.process.gateway.abandonBroker()
       this.note(0, `the broker gives the message to process ${second.number}`)
     }
     const { gateway } = second.process
