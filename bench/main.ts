@@ -14,6 +14,7 @@ import { inboxSuite } from './inbox.ts'
 import { outboxSuite } from './outbox.ts'
 import { relaySuite } from './relay.ts'
 import type { Report } from './report.ts'
+import { runSuite } from './run.ts'
 import type { Suite } from './suite.ts'
 
 const SUITES: Readonly<Record<string, Suite>> = {
@@ -22,6 +23,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   relay: relaySuite,
   inbox: inboxSuite,
   http: httpSuite,
+  run: runSuite,
   import: importSuite,
 }
 
