@@ -59,7 +59,9 @@ export function drill(program: Command, io: CliIo): void {
     .command('replay')
     .description('run one window again and tell every step')
     .argument('<token>', 'from the story of a failed window')
-    .action(async (token: string, flags: DrillFlags) => {
+    .action(async (token: string, _flags: DrillFlags, itself: Command) => {
+      // Options that both commands know are read by the outer one.
+      const flags = itself.optsWithGlobals<DrillFlags>()
       const result = await refusedAsUsage(() => replayDrill(token, io.cwd, common(flags, io)))
       for (const window of result.windows) {
         io.out(progressLine(window))

@@ -10,8 +10,11 @@ export class Turns {
   readonly #waiting: (() => void)[] = []
 
   async together<T>(work: () => Promise<T>): Promise<T> {
-    await this.#when(() => !this.#alone)
-    this.#together += 1
+    await this.#when(() => {
+      if (this.#alone) return false
+      this.#together += 1
+      return true
+    })
     try {
       return await work()
     } finally {
@@ -21,9 +24,12 @@ export class Turns {
   }
 
   async alone<T>(work: () => Promise<T>): Promise<T> {
-    await this.#when(() => !this.#alone)
-    // Nobody else begins from here on.
-    this.#alone = true
+    await this.#when(() => {
+      if (this.#alone) return false
+      // Nobody else begins from here on.
+      this.#alone = true
+      return true
+    })
     await this.#when(() => this.#together === 0)
     try {
       return await work()
@@ -33,8 +39,9 @@ export class Turns {
     }
   }
 
-  async #when(free: () => boolean): Promise<void> {
-    while (!free()) await new Promise<void>((resolve) => this.#waiting.push(resolve))
+  /** `enter` takes the turn in the same instant in which it finds it free, or returns false. */
+  async #when(enter: () => boolean): Promise<void> {
+    while (!enter()) await new Promise<void>((resolve) => this.#waiting.push(resolve))
   }
 
   #wake(): void {

@@ -9,6 +9,8 @@ const LABEL_CHARS = 60
 /** The statement without its values: `insert into orders`, `select from users for update`, `COMMIT`. */
 export function statementLabel(text: string): string {
   const statements = withoutComments(text)
+    // No value may become part of a name, or a statement end in one.
+    .replaceAll(/'(?:[^']|'')*'/g, '?')
     .split(';')
     .map((statement) => statement.replaceAll('"', '').replaceAll(/\s+/g, ' ').trim())
     .filter((statement) => statement !== '')
@@ -36,11 +38,10 @@ function oneLabel(statement: string): string {
   const from = /^(?:select|with)\b[\s\S]*?\bfrom ([\w$.]+)/.exec(lower)
   if (from !== null)
     return `select from ${from[1]}${/\bfor (no key )?(update|share)\b/.test(lower) ? ' for update' : ''}`
-  return lower
-    .replaceAll(/'[^']*'/g, '?')
-    .split(' ')
-    .slice(0, 4)
-    .join(' ')
+  // A function that is called for what it does.
+  const call = /^select ([\w$.]+)\s*\(/.exec(lower)
+  if (call !== null) return `select ${call[1]}`
+  return lower.split(' ').slice(0, 4).join(' ')
 }
 
 /** Command tags that change nothing, unless a function is called. */
