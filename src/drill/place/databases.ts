@@ -86,6 +86,7 @@ export async function openDatabases(
     return led.href
   }
   const drop = async (database: string): Promise<void> => {
+    // sql-built: an identifier made here, of letters, digits and _.
     await inTurn(() => admin.query(`drop database if exists "${database}" with (force)`))
   }
   const { hostname, port } = new URL(base)
@@ -97,6 +98,7 @@ export async function openDatabases(
     urlOf,
     client: (database) => clientOf(urlOf(database)),
     async prepare(setUp, amqpUrl) {
+      // sql-built: an identifier made here, of letters, digits and _.
       await admin.query(`create database "${template}"`)
       const client = await clientOf(urlOf(template))
       try {
@@ -111,6 +113,7 @@ export async function openDatabases(
     async create() {
       made += 1
       const database = `${prefix}_${made}`
+      // sql-built: identifiers made here, of letters, digits and _.
       await inTurn(() => admin.query(`create database "${database}" template "${template}"`))
       return database
     },

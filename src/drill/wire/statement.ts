@@ -37,6 +37,7 @@ function oneLabel(statement: string): string {
   if (writes !== null && !/^select\b/.test(lower)) return `${writes[1]} ${writes[2]}`
   const from = /^(?:select|with)\b[\s\S]*?\bfrom ([\w$.]+)/.exec(lower)
   if (from !== null)
+    // sql-built: a label for people, never sent.
     return `select from ${from[1]}${/\bfor (no key )?(update|share)\b/.test(lower) ? ' for update' : ''}`
   // A function that is called for what it does.
   const call = /^select ([\w$.]+)\s*\(/.exec(lower)
