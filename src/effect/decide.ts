@@ -50,15 +50,23 @@ export interface Aftermath {
 /**
  * @param before - Whether there was doubt before this attempt.
  * @param decides - Whether the answer speaks of every attempt with the key, or of this one alone.
+ * @param proven - Whether it was proven, and not only assumed, that no earlier attempt had done anything.
  */
-export function aftermath(kind: AnswerKind, decides: 'effect' | 'attempt', before: boolean): Aftermath {
+export function aftermath(
+  kind: AnswerKind,
+  decides: 'effect' | 'attempt',
+  before: boolean,
+  proven: boolean,
+): Aftermath {
   const settled = !before || decides === 'effect'
   switch (kind) {
     case 'refused':
       return { refused: settled, doubt: before, keySpoiled: false }
     case 'transient':
       return { refused: false, doubt: !settled, keySpoiled: false }
+    // What is repeated is the failure of an attempt before the proof; this one did nothing.
     case 'storedFailure':
+      return { refused: false, doubt: !proven, keySpoiled: true }
     case 'mismatch':
       return { refused: false, doubt: true, keySpoiled: true }
     // It has happened, but its result is not in this answer, nor will it be in the next one.

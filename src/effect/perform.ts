@@ -39,6 +39,8 @@ interface Known {
   lastAttemptMs: number
   unknownSinceMs: number | null
   doubt: boolean
+  /** It is proven that nothing has happened so far. */
+  proven: boolean
   keySpoiled: boolean
 }
 
@@ -133,12 +135,13 @@ class Effect<Request, Result> {
       lastAttemptMs: now,
       unknownSinceMs: null,
       doubt: false,
+      proven: false,
       keySpoiled: false,
     }
   }
 
   /** What an earlier owner left: its last attempt may have happened, unless it is proven that it has not. */
-  #resumed({ effect }: StepRecord): Known {
+  #resumed({ effect, state }: StepRecord): Known {
     if (effect === undefined) throw new OnceError('STEP_CHANGED', `step "${this.#name}" is stored without an intent`)
     const now = performance.now()
     return {
@@ -150,7 +153,9 @@ class Effect<Request, Result> {
       lastAttemptMs: now - effect.lastAttemptAgeMs,
       unknownSinceMs: effect.unknownAgeMs === null ? null : now - effect.unknownAgeMs,
       doubt: effect.looks < this.#settings.looks,
-      keySpoiled: false,
+      proven: effect.looks >= this.#settings.looks,
+      // It became unknown because a repeat with this key was of no use any more; nor is it now. (B86)
+      keySpoiled: state === 'unknown',
     }
   }
 
@@ -193,7 +198,8 @@ class Effect<Request, Result> {
       // The provider names what is there; nobody can be asked for more.
       return { value: await this.#keep({ id: existingId } as Result) }
     }
-    const after = aftermath(answer.failure.kind, answer.failure.decides, known.doubt)
+    const after = aftermath(answer.failure.kind, answer.failure.decides, known.doubt, known.proven)
+    known.proven = !after.doubt && known.proven
     if (after.refused) return await this.#refuse(answer.failure)
     known.doubt = after.doubt
     known.keySpoiled ||= after.keySpoiled
@@ -266,6 +272,7 @@ class Effect<Request, Result> {
     await changeEffect(this.#port, this.#name, { to: 'looked', looks: known.looks })
     if (judged.kind === 'proven') {
       known.doubt = false
+      known.proven = true
       return undefined
     }
     if (judged.waitMs > this.#patienceMs) return await this.#unknown(known, 'looked once', judged.waitMs)
@@ -307,9 +314,10 @@ class Effect<Request, Result> {
   /** Repeated until there is an answer, which is then recorded: the effect may happen more than once. */
   async #repeat(): Promise<unknown> {
     const { request, requestHash, delivery } = this.#settings
-    const key = this.#keyOf(0)
-    const effect = { delivery, request, requestHash, providerKey: key }
+    let generation = 0
     for (;;) {
+      const key = this.#keyOf(generation)
+      const effect = { delivery, request, requestHash, providerKey: key }
       this.#tries += 1
       const answer = await this.#call({ providerKey: key, attempts: this.#tries, doubt: false })
       if (answer.kind === 'result') {
@@ -318,6 +326,8 @@ class Effect<Request, Result> {
         return this.#answered(await this.#readAgain())
       }
       const { failure } = answer
+      // It may happen again, and with this key it never will.
+      if (failure.kind === 'storedFailure') generation += 1
       if (failure.kind === 'refused') {
         const refusal: Refusal = { status: failure.status ?? null, codes: failure.codes.slice(0, 8) }
         const result = encodeOutcome(refusal, this.#port.resultBytesMax)

@@ -111,7 +111,8 @@ export function defineKind<Tx, Payload, Result>(
   const settings = leaseSettings(options)
   const handlers = handlersOf(options, settings.version)
   const wantedOf = ({ scope, key, payload }: Job<Payload>): Wanted => ({
-    attempt: newAttempt({ scope, key, payload }),
+    // The kind belongs to what is compared: another kind under this key is a mismatch, also when the first has finished.
+    attempt: newAttempt({ scope, key, payload: { kind: name, payload } }),
     key,
     kind: name,
     payload: encodeOutcome({ key, payload }, engine.outcomeBytesMax),

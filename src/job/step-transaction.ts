@@ -12,7 +12,7 @@ import { runWork, type WorkContext } from '../operation/attempt.ts'
 import type { Engine } from '../operation/engine.ts'
 import { encodeOutcome, OUTCOME_VERSION } from '../operation/outcome.ts'
 import { OutboxBuffer } from '../outbox/buffer.ts'
-import { OnceError } from '../shared/errors.ts'
+import { isOnceError, OnceError } from '../shared/errors.ts'
 import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
 import type { NewStep, OpenStep, StepFinish, StepRecord } from '../store/job.ts'
@@ -130,7 +130,13 @@ async function whyFailed<Tx>(
   error: unknown,
 ): Promise<Tried> {
   if (held.lost !== undefined) throw held.lost
-  if ((await opened.held()) === false) return { kind: 'fenced' }
+  try {
+    if ((await opened.held()) === false) return { kind: 'fenced' }
+  } catch (unasked) {
+    // The answer to the fence's check was lost: nothing of the step can have been committed.
+    if (isOnceError(unasked) && unasked.retryable) return { kind: 'again', cause: unasked }
+    throw unasked
+  }
   const failure = engine.store.operations.failureOf(error)
   if (failure === 'other' && opened.conflict === undefined) throw error
   // It may be some other connection of the work that was lost: then the error is the work's own.

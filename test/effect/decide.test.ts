@@ -53,8 +53,12 @@ describe('what an attempt without a result leaves behind', () => {
     ['storedFailure', 'effect', false, false, true, true],
     ['mismatch', 'effect', true, false, true, true],
   ] as const)('R44, B86, B87: %s of the %s, doubt before: %s', (kind, decides, before, refused, doubt, keySpoiled) => {
-    expect(aftermath(kind, decides, before)).toEqual({ refused, doubt, keySpoiled })
+    expect(aftermath(kind, decides, before, false)).toEqual({ refused, doubt, keySpoiled })
   })
+})
+
+test('B86: a stored failure after a proof is that of an attempt before it', () => {
+  expect(aftermath('storedFailure', 'effect', false, true)).toEqual({ refused: false, doubt: false, keySpoiled: true })
 })
 
 describe('whether "not applied" may be believed', () => {
