@@ -34,7 +34,7 @@ const CALLERS = 6
 /** Mean pause between disturbances, milliseconds. */
 const BETWEEN_MS = 800
 /** How long everything may take to settle after the last disturbance, milliseconds. */
-const SETTLE_MS = 90_000
+const SETTLE_MS = 60_000
 const FOLDER = '.tmp/soak'
 
 const { values: asked } = parseArgs({
@@ -118,6 +118,10 @@ async function soak(): Promise<readonly string[]> {
     const left = await leftOf(pool)
     if (left.length === 0 || performance.now() > giveUpAt) break
     await pause(500)
+  }
+  if ((await leftOf(pool)).length > 0) {
+    const columns = ['name', 'messages_ready', 'messages_unacknowledged', 'consumers']
+    console.log(await rabbit.ctl('list_queues', ...columns))
   }
   // What is on its way from the broker.
   await pause(500)

@@ -62,7 +62,7 @@ export const messageMutants: readonly Mutant[] = [
       'and q.ordering_key = p.ordering_key and q.stops_key and q.seq < p.seq)',
       'and q.ordering_key = p.ordering_key and q.stops_key and q.seq < 0)',
       OUTBOX,
-      outbox('SC29, I8: rows that waited behind a quarantined message go on only after it was sent'),
+      outbox('SC28: a quarantined message that stops its key holds later rows back until it is redriven'),
     ],
     'claims-alone-not-counted': [
       'else alone_claims || ${NOW} end',

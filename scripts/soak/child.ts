@@ -58,23 +58,22 @@ switch (env['ROLE'] ?? '') {
       .start()
     break
   case 'consumer':
-    await once
-      .consumer({
-        name: PROJECTION,
-        source: rabbitmqQueue(connect, PROJECTION),
-        orderBy: true,
-        prefetch: 50,
-        concurrency: 4,
-        leaseMs: 1_000,
-        pollMs: 200,
-        attemptsMax: 1_000,
-        backoff: { minMs: 20, maxMs: 200 },
-        handle: async ({ tx, message }) => {
-          const { key, n } = message.body as { key: string; n: number }
-          await tx.query('insert into projection (key, n) values ($1, $2)', [key, n])
-        },
-      })
-      .start()
+    const consumer = once.consumer({
+      name: PROJECTION,
+      source: rabbitmqQueue(connect, PROJECTION),
+      orderBy: true,
+      prefetch: 50,
+      concurrency: 4,
+      leaseMs: 1_000,
+      pollMs: 200,
+      attemptsMax: 1_000,
+      backoff: { minMs: 20, maxMs: 200 },
+      handle: async ({ tx, message }) => {
+        const { key, n } = message.body as { key: string; n: number }
+        await tx.query('insert into projection (key, n) values ($1, $2)', [key, n])
+      },
+    })
+    await consumer.start()
     break
   default:
     throw new Error(`no such role: ${env['ROLE']}`)

@@ -73,6 +73,29 @@ test('B105, I1: the gate ends the session when BEGIN failed in front of a statem
   await pool.end()
 })
 
+test('I12: a verdict that nobody waits for ends no process', async () => {
+  const pool = new pg.Pool({ connectionString: guard.url, pipeline: true, max: 1 })
+  spoil(pool, 'begin deferrable', 1)
+  let unhandled = 0
+  const count = () => {
+    unhandled += 1
+  }
+  process.on('unhandledRejection', count)
+  try {
+    const attempt = newAttempt({ scope: 'gate', key: 'dropped verdict', payload: 1 })
+    const options = { gated: true, isolation: undefined, idleTimeoutMs: 30_000 }
+    const opened = await postgres(pool).operations.open(attempt, options)
+    await expect(insertOrder(opened.tx, 'dropped verdict')).rejects.toThrow()
+    expect(opened.verdict()).toBeInstanceOf(Promise)
+    await opened.rollback()
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(unhandled).toBe(0)
+  } finally {
+    process.off('unhandledRejection', count)
+    await pool.end()
+  }
+})
+
 describe.each(POOLS)('%s pool', (name, config) => {
   test('I1: a COMMIT that is answered with ROLLBACK is no commit', async () => {
     const pool = new pg.Pool({ connectionString: guard.url, ...config })

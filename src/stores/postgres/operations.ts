@@ -261,7 +261,7 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
 
   verdict(): Promise<Verdict> | undefined {
     if (this.#transaction.passed !== undefined) return CLAIMED
-    return this.#transaction.gate?.then(
+    const verdict = this.#transaction.gate?.then(
       () => 'claimed' as const,
       (error: unknown) => {
         const verdict = verdictOf(error)
@@ -270,6 +270,9 @@ class PostgresOpenOperation<C extends PgClient> implements OpenOperation<C> {
         throw toOnceError(error, 'opening the operation')
       },
     )
+    // Who only looks whether there is one does not wait for it, and an unhandled rejection would end the process.
+    verdict?.catch(() => {})
+    return verdict
   }
 
   async decide(): Promise<Verdict> {
