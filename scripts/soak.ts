@@ -166,7 +166,7 @@ async function record() {
   await channel.assertQueue(PROJECTION, {
     durable: true,
     // Two consumers of one queue keep no order between them.
-    arguments: { 'x-queue-type': 'quorum', 'x-delivery-limit': -1, 'x-single-active-consumer': true },
+    arguments: { 'x-queue-type': 'quorum', 'x-single-active-consumer': true },
   })
   await channel.assertQueue(RECORD, { durable: true })
   await channel.bindQueue(PROJECTION, EXCHANGE, 'order.#')
