@@ -7,6 +7,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { lendContext } from '../../http/context.ts'
 import { Guard } from '../../http/guard.ts'
+import type { ParsedRequest } from '../../http/node/body.ts'
 import { guardNode } from '../../http/node/exchange.ts'
 import { sendWhole } from '../../http/node/held-response.ts'
 import type { RouteOptions } from '../../http/options.ts'
@@ -25,7 +26,6 @@ export interface ExpressRequest extends IncomingMessage {
   readonly originalUrl?: string
   readonly baseUrl?: string
   readonly route?: { readonly path?: unknown } | undefined
-  readonly body?: unknown
 }
 
 /** A middleware as `app.post(path, ...)` takes it. */
@@ -65,7 +65,7 @@ export function idempotency<Tx, Req extends ExpressRequest = ExpressRequest>(
       response,
       target: request.originalUrl ?? request.url ?? '/',
       template: templateOf(request),
-      parsed: request,
+      parsed: request as ParsedRequest,
     }
     guardNode(guard, exchange, {
       start: (context) => {
