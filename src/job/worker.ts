@@ -92,8 +92,9 @@ class JobWorker<Tx> implements Worker {
   #state: WorkerHealth['state'] = 'idle'
   #loop: Promise<void> | undefined
   #answeredMs: number | null = null
-  /** Nothing was due at the last look. */
-  #quiet = false
+  /** Number of the last look for due jobs, and of the last one that found nothing. */
+  #look = 0
+  #quietLook = 0
 
   constructor(engine: Engine<Tx>, wakes: Set<Wake>, kinds: ReadonlyMap<string, DefinedKind<Tx>>, settings: Settings) {
     this.#engine = engine
@@ -116,7 +117,9 @@ class JobWorker<Tx> implements Worker {
 
   async drain({ timeoutMs = 60_000 }: { readonly timeoutMs?: number | undefined } = {}): Promise<void> {
     const untilMs = performance.now() + timeoutMs
-    while (!(this.#quiet && this.#running.size === 0)) {
+    // A look that began before this call may have been too early for what its caller has just started.
+    const before = this.#look
+    while (!(this.#quietLook > before && this.#running.size === 0)) {
       if (performance.now() > untilMs) throw new Error(`the worker was not idle within ${timeoutMs} ms`)
       this.#wake.ring()
       await bounded(Promise.race([...this.#running, new Promise((resolve) => setTimeout(resolve, 20))]), 1_000)
@@ -164,6 +167,8 @@ class JobWorker<Tx> implements Worker {
   }
 
   async #take(free: number): Promise<{ readonly taken: number; readonly nextDueInMs: number | null }> {
+    this.#look += 1
+    const look = this.#look
     const startedMs = performance.now()
     const { claimed, parked, nextDueInMs } = await this.#engine.store.jobs.claimDue(this.#claimable, free)
     this.#answeredMs = performance.now()
@@ -175,7 +180,7 @@ class JobWorker<Tx> implements Worker {
       })
       this.#running.add(run)
     }
-    this.#quiet = claimed.length === 0 && parked.length === 0
+    if (claimed.length === 0 && parked.length === 0) this.#quietLook = look
     return { taken: claimed.length, nextDueInMs }
   }
 

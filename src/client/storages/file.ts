@@ -5,7 +5,7 @@
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { link, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { inTheWay, type OperationStorage, type Turn, turnOf } from '../storage.ts'
@@ -73,14 +73,7 @@ export function fileStorage({ folder }: FileStorageOptions): OperationStorage {
       const target = path(id, TURN)
       const content = JSON.stringify({ ...turn, host: hostname(), pid: process.pid })
       for (;;) {
-        const created = await writeFile(target, content, { flag: 'wx', mode: 0o600 }).then(
-          () => true,
-          (error: NodeJS.ErrnoException) => {
-            if (error.code === 'EEXIST') return false
-            throw error
-          },
-        )
-        if (created) return undefined
+        if (await createWhole(target, content)) return undefined
         const old = await textOf(target)
         if (old === undefined) continue
         const found = turnOf(old)
@@ -143,6 +136,24 @@ function isDead(text: string): boolean {
   }
 }
 
+/**
+ * Makes a file that is there with all of its text or not at all; false when there is one. A file that is created and then
+ * written can be read in between, and an empty turn is in nobody's way.
+ */
+async function createWhole(target: string, text: string): Promise<boolean> {
+  const beside = `${target}.${process.pid}-${(count += 1)}.tmp`
+  await writeFile(beside, text, { flag: 'wx', mode: 0o600 })
+  try {
+    await link(beside, target)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false
+    throw error
+  } finally {
+    await rm(beside, { force: true })
+  }
+}
+
 /** Removes the turn that was read, and puts back another one that had come in between. */
 async function takeAway(target: string, old: string): Promise<void> {
   const aside = `${target}.${process.pid}-${(count += 1)}.old`
@@ -153,7 +164,7 @@ async function takeAway(target: string, old: string): Promise<void> {
     throw error
   }
   const taken = await textOf(aside)
-  if (taken !== undefined && taken !== old) await writeFile(target, taken, { flag: 'wx' }).catch(() => undefined)
+  if (taken !== undefined && taken !== old) await link(aside, target).catch(() => undefined)
   await rm(aside, { force: true })
 }
 
