@@ -73,6 +73,9 @@ try {
   await history.close()
   await Promise.all([server.stop(), rabbit.stop(), provider.stop()])
 }
+for (const guarantee of new Set(violations.map((one) => one.split(':')[0]))) {
+  console.log(`${violations.filter((one) => one.startsWith(`${guarantee}:`)).length} times ${guarantee}`)
+}
 for (const violation of violations.slice(0, 50)) console.log(`VIOLATION ${violation}`)
 if (violations.length > 0) console.log(`history: ${historyFile}; to repeat: ${again}`)
 console.log(`soak: ${done} kills, ${violations.length} violations, seed ${seed}`)

@@ -137,6 +137,14 @@ export const messageMutants: readonly Mutant[] = [
       'I15: redelivered messages run alone, each written down before it runs',
     ],
   }),
+  ...inFile('src/inbox/run.ts', {
+    'acknowledged-although-the-claim-is-lost': [
+      'return item.delivery === undefined ? DONE :',
+      'return item.delivery !== null ? DONE :',
+      'test/inbox/lost-claim.test.ts',
+      'on memory I9, I15: a redelivered message whose claim is lost while it runs is applied all the same',
+    ],
+  }),
   ...inFile('sql/postgres/0003_inbox.sql', {
     'inbox-fence-dropped': [
       'where id = p_id and owner = p_owner and attempts = p_attempts;',

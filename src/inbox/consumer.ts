@@ -428,6 +428,7 @@ class ConsumerShell<Tx> implements Consumer {
           done.push(item)
           break
         case 'again':
+          if (disposition.reclaim === true) this.#unclaim(item)
           this.#later(item, disposition.afterMs)
           break
         case 'trouble':
@@ -491,6 +492,14 @@ class ConsumerShell<Tx> implements Consumer {
       this.#followers -= followers.length
       this.#arrive(followers)
     }
+  }
+
+  /** Its claim is gone; its delivery may be there. */
+  #unclaim(item: Item): void {
+    this.#due.letGo(item)
+    item.claim = undefined
+    item.suspect = true
+    item.lost = item.delivery === undefined || !this.#byDelivery.has(item.delivery)
   }
 
   #later(item: Item, afterMs: number): void {

@@ -26,13 +26,13 @@ import type { BatchContext, BatchHandler, ConsumerHost, Handler, HandlerContext 
 /**
  * What the caller does with an item.
  * - `done`: everything about it is durable: acknowledge.
- * - `again`: try it again after a pause.
+ * - `again`: try it again after a pause; with `reclaim` its claim is gone, and it is claimed anew.
  * - `trouble`: the store cannot be asked: keep it, unacknowledged.
  * - `stopped`: cut off: hand it back.
  */
 export type Disposition =
   | { readonly kind: 'done' | 'stopped' }
-  | { readonly kind: 'again'; readonly afterMs: number }
+  | { readonly kind: 'again'; readonly afterMs: number; readonly reclaim?: boolean }
   | { readonly kind: 'trouble'; readonly error: unknown }
 
 export interface RunSettings extends AttemptSettings, Limits {
@@ -205,9 +205,7 @@ export class Runner<Tx> {
       case 'unresolved':
         return this.#unresolved(item)
       case 'fenced':
-        // Somebody else has the row: it is applied there, or waits.
-        this.#emit?.({ kind: 'fenced', ...about(item) })
-        return DONE
+        return this.#fenced(item)
       case 'trouble':
         return { kind: 'trouble', error: result.error }
       case 'stopped':
@@ -336,6 +334,16 @@ export class Runner<Tx> {
     return await this.#follow(item, afterVerdict(verdict, item.busy, this.#settings.pollMs), undefined)
   }
 
+  /**
+   * The row of its claim is gone: somebody else has applied the message, or has it waiting. Or a crash of the server has
+   * lost the claim, which was written without waiting for the disk; then the broker's copy is the only one. So with a
+   * delivery in hand the store is asked again before anything is acknowledged.
+   */
+  #fenced(item: Item): Disposition {
+    this.#emit?.({ kind: 'fenced', ...about(item) })
+    return item.delivery === undefined ? DONE : { kind: 'again', afterMs: UNRESOLVED_PAUSE_MS, reclaim: true }
+  }
+
   async #failed(item: Item, error: unknown): Promise<Disposition> {
     const undecodable = item.message.undecodable !== undefined
     return await this.#follow(item, afterFailure(error, undecodable, item.message.attempt, this.#settings), error)
@@ -369,10 +377,7 @@ export class Runner<Tx> {
       const text = error === undefined ? undefined : nameOfError(error)
       const { reason, dueInMs } = next
       const result = await store.postpone(item.claim, { reason, dueInMs, error: text })
-      if (result === 'fenced') {
-        this.#emit?.({ kind: 'fenced', ...about(item) })
-        return DONE
-      }
+      if (result === 'fenced') return this.#fenced(item)
     }
     this.#tellWaiting(item, next, error)
     return DONE
@@ -387,8 +392,7 @@ export class Runner<Tx> {
       const { redelivered } = message
       await store.quarantine([{ mark, delivery: item.kept(), reason, attempts, error: text, redelivered }])
     } else if ((await store.quarantineClaimed(item.claim, { reason, error: text })) === 'fenced') {
-      this.#emit?.({ kind: 'fenced', ...about(item) })
-      return DONE
+      return this.#fenced(item)
     }
     this.#emit?.({
       kind: 'quarantined',
