@@ -8,9 +8,8 @@ import type { Reconciled } from './effect/options.ts'
 import { type FingerprintSecrets, validateFingerprintSecrets } from './fingerprint/stored.ts'
 import { createConsumer } from './inbox/consumer.ts'
 import type { Consumer, ConsumerOptions } from './inbox/options.ts'
-import { Stopping } from './job/attempt.ts'
 import { defineKind, type Kind, type KindOptions } from './job/kind.ts'
-import { keeperOf, type LeaseKeeper } from './job/lease.ts'
+import { keeperOf } from './job/lease.ts'
 import type { Op } from './job/op.ts'
 import {
   history,
@@ -23,6 +22,7 @@ import {
 } from './job/resolve.ts'
 import { runLeased } from './job/run.ts'
 import type { RunOptions } from './job/settings.ts'
+import { stopRuns } from './job/stop.ts'
 import { createWorker, type Worker, type WorkerOptions } from './job/worker.ts'
 import type { WorkContext } from './operation/attempt.ts'
 import { type Engine, lendEngine } from './operation/engine.ts'
@@ -47,7 +47,6 @@ import {
 import { type PurgeOptions, type PurgeReport, purge } from './retention/purge.ts'
 import { createScheduler, type Scheduler, type SchedulerOptions } from './schedule/index.ts'
 import { integerOption, refuseUnknownOptions } from './shared/options.ts'
-import { pause } from './shared/waiting.ts'
 import type { Wake } from './shared/wake.ts'
 import type { Act, JobEvent, JobSummary, ResolveAnswer } from './store/job.ts'
 import type { MigrateOptions, MigrationReport } from './store/migration.ts'
@@ -263,19 +262,4 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
 
 function ringAll(wakes: ReadonlySet<Wake>): void {
   for (const wake of wakes) wake.ring()
-}
-
-const STOP_POLL_MS = 20
-/** How long aborted handlers are waited for. */
-const STOP_ABORTED_MS = 2_000
-
-async function stopRuns(keeper: LeaseKeeper, options: { readonly graceMs?: number | undefined } = {}): Promise<void> {
-  const graceMs = integerOption('graceMs', options.graceMs, { min: 0, max: 600_000, default: 10_000 })
-  await untilIdle(keeper, graceMs)
-  keeper.stop(new Stopping())
-  await untilIdle(keeper, STOP_ABORTED_MS)
-}
-
-async function untilIdle(keeper: LeaseKeeper, boundMs: number): Promise<void> {
-  for (let waitedMs = 0; keeper.size > 0 && waitedMs < boundMs; waitedMs += STOP_POLL_MS) await pause(STOP_POLL_MS)
 }

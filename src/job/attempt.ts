@@ -9,7 +9,7 @@
  */
 
 import { EffectRefused, Suspended } from '../effect/failure.ts'
-import { Ending as Ended, type Ending, endingOf } from '../operation/ending.ts'
+import { Ending, endingOf } from '../operation/ending.ts'
 import type { Engine } from '../operation/engine.ts'
 import { newRecord } from '../operation/operation.ts'
 import { isOnceError, OnceError } from '../shared/errors.ts'
@@ -84,7 +84,7 @@ class JobAttempt<Tx> {
   async run(handler: (op: Op<Tx>) => unknown): Promise<Attempted> {
     try {
       const ending = await this.#handle(handler)
-      return ending instanceof Ended ? await this.#complete(ending) : await this.#giveBack(ending.cause)
+      return ending instanceof Ending ? await this.#complete(ending) : await this.#giveBack(ending.cause)
     } catch (error) {
       // Not the handler's: the store could not be asked, or the outcome cannot be stored.
       return await this.#giveBack(error)
@@ -107,7 +107,7 @@ class JobAttempt<Tx> {
     } catch (error) {
       if (run.suspended !== undefined) return { cause: run.suspended }
       if (error instanceof EffectRefused) {
-        return new Ended('rejected', { effect: error.effect, ...error.refusal })
+        return new Ending('rejected', { effect: error.effect, ...error.refusal })
       }
       return { cause: error }
     } finally {
