@@ -298,7 +298,7 @@ class ConsumerShell<Tx> implements Consumer {
     this.#lingered = false
   }
 
-  /** The next message or batch that may start: not lost, and not in hand already. */
+  /** The next message or batch that may start: ours, and not in hand already. */
   #takeNext(): Item[] {
     this.#endLinger()
     for (;;) {
@@ -320,7 +320,13 @@ class ConsumerShell<Tx> implements Consumer {
 
   /** Marks the item as in hand, or puts it behind the one that is. */
   #mayStart(item: Item): boolean {
-    if (item.lost) return false
+    if (!this.#isOurs(item)) return false
+    if (item.suspect) {
+      // Its claim was lost and its delivery was not: alone, and claimed anew.
+      this.#suspects.push(item)
+      this.#schedule()
+      return false
+    }
     const { id } = item.mark
     const followers = this.#inFlight.get(id)
     if (followers === undefined) {
@@ -330,6 +336,12 @@ class ConsumerShell<Tx> implements Consumer {
     this.#inFlight.set(id, [...followers, item])
     this.#followers += 1
     return false
+  }
+
+  /** Whether it is to be worked on here: by its claim, or else by its delivery. What is not is let go of. */
+  #isOurs(item: Item): boolean {
+    if (item.claim !== undefined && item.claimLost) this.#unclaim(item)
+    return item.claim !== undefined || !item.lost
   }
 
   async #runItems(items: readonly Item[]): Promise<void> {
@@ -373,7 +385,7 @@ class ConsumerShell<Tx> implements Consumer {
         await this.#recogniseSuspects()
         for (let count = 0; count < RECOGNISE_MAX && this.#mayRunSuspects(); count += 1) {
           const item = this.#suspects.shift()
-          if (item !== undefined && !item.lost) await this.#runSuspect(item)
+          if (item !== undefined && this.#isOurs(item)) await this.#runSuspect(item)
         }
       }
       while (this.#suspectsDue && this.#mayRun()) {
@@ -498,6 +510,7 @@ class ConsumerShell<Tx> implements Consumer {
   #unclaim(item: Item): void {
     this.#due.letGo(item)
     item.claim = undefined
+    item.claimLost = false
     item.suspect = true
     item.lost = item.delivery === undefined || !this.#byDelivery.has(item.delivery)
   }

@@ -150,8 +150,9 @@ export class Due {
       try {
         const ours = new Set(await this.#store.renew(claims, this.#host.leaseMs))
         for (const item of items) {
-          // Taken over: what runs is fenced at its end, what has not started must not start.
-          if (!ours.has(item.mark.id) && this.#held.get(item.mark.id) === item) item.lost = true
+          // Taken over, or settled while the question was on its way: what runs is told at its end, what has not
+          // started must not start.
+          if (!ours.has(item.mark.id) && this.#held.get(item.mark.id) === item) item.claimLost = true
         }
       } catch (error) {
         this.#host.failed(error)

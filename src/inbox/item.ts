@@ -28,8 +28,10 @@ export interface Item {
   readonly override: boolean
   /** It may have ended a process: handled alone, its claim written first. */
   suspect: boolean
-  /** Its channel or its claim is gone: it must not start. */
+  /** Its channel is gone: the broker delivers it again, and only a claim of ours lets it start. */
   lost: boolean
+  /** A renewal has found no row of its claim: it must not start under it. */
+  claimLost: boolean
   /** Wait for the store's verdict before the handler starts. */
   marksFirst: boolean
   /** Times it met the same message being worked on elsewhere. */
@@ -90,6 +92,7 @@ export function examine(delivery: Delivery, settings: ItemSettings): Item | Refu
       override: false,
       suspect: delivery.redelivered,
       lost: false,
+      claimLost: false,
       marksFirst: delivery.redelivered,
       busy: 0,
     }
@@ -119,6 +122,7 @@ export function itemOfClaimed(claimed: ClaimedWaiting, settings: ItemSettings): 
     override: claimed.override,
     suspect: claimed.suspect,
     lost: false,
+    claimLost: false,
     marksFirst: true,
     busy: 0,
   }
