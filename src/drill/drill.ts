@@ -12,7 +12,7 @@ import { refuseLiveKeys } from './place/refuse.ts'
 import { type OpenStage, openStage } from './place/stage.ts'
 import type { Boundary } from './run/boundary.ts'
 import { campaign, resultOf, type WindowResult } from './run/campaign.ts'
-import { execute, type RunResult } from './run/execute.ts'
+import { execute, type RunResult, usualOf } from './run/execute.ts'
 import { readToken, tokenOf, type Window, windowName } from './run/window.ts'
 
 export interface DrillOptions {
@@ -65,8 +65,6 @@ export interface DrillResult {
   readonly versions: Readonly<Record<string, string>>
 }
 
-/** The run without faults, this many times longer, is added to every bound. */
-const SLACK = 3
 const PLAIN: Window = { fault: 'none' }
 
 /**
@@ -133,7 +131,7 @@ async function onStage(file: string, options: DrillOptions, use: Use): Promise<D
     })
     const plain = await execute(stage, PLAIN)
     const firstVerdictMs = performance.now() - began
-    stage.slackMs = SLACK * plain.tookMs
+    stage.usual = usualOf(plain)
     const windows = await use(stage, plain, began)
     return {
       name: loaded.name,

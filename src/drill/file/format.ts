@@ -124,7 +124,10 @@ export interface DrillFile<P extends DrillProvider = DrillProvider> {
   readonly sameResponse?: boolean | undefined
   /** Longest lease that the handler holds, milliseconds: how long a paused process stays away. Default 1_000. */
   readonly leaseMs?: number | undefined
-  /** Longest time until everything must be settled, milliseconds. Default 3_000 and three leases. */
+  /**
+   * So long after the last thing that was new, tries that fail mean that no try will help, milliseconds. Longer than any
+   * step of the handler takes. Default three leases, at least 3_000.
+   */
   readonly settleMs?: number | undefined
 }
 

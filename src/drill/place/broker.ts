@@ -33,7 +33,7 @@ export interface Vhost {
   readonly published: number
   /** Messages that wait to be delivered. */
   ready(queue: string): Promise<number>
-  /** Takes everything from a queue; how many different messages it held. */
+  /** Takes everything from a queue; how many different messages it has held in this run. */
   drain(queue: string): Promise<number>
   /** Gives it back, emptied. */
   release(): Promise<void>
@@ -135,6 +135,7 @@ async function broker(
       const { channel, name } = vhost
       await fresh(channel)
       let published = 0
+      const drained = new Map<string, Set<string>>()
       return {
         name,
         url: urlOf(name),
@@ -146,7 +147,12 @@ async function broker(
           return publish(channel, message)
         },
         ready: async (queue) => (await channel.checkQueue(queue)).messageCount,
-        drain: (queue) => drain(channel, queue),
+        async drain(queue) {
+          const different = drained.get(queue) ?? new Set()
+          drained.set(queue, different)
+          await drain(channel, queue, different)
+          return different.size
+        },
         async release() {
           giveBack(vhost)
         },
@@ -177,11 +183,10 @@ function publish(channel: AmqpChannel, { queue, body, messageId, headers }: Mess
   })
 }
 
-async function drain(channel: AmqpChannel, queue: string): Promise<number> {
-  const different = new Set<string>()
+async function drain(channel: AmqpChannel, queue: string, into: Set<string>): Promise<void> {
   for (;;) {
     const message = await channel.get(queue, { noAck: true })
-    if (message === false) return different.size
-    different.add(message.properties.messageId ?? message.content.toString('base64'))
+    if (message === false) return
+    into.add(message.properties.messageId ?? message.content.toString('base64'))
   }
 }

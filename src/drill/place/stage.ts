@@ -8,7 +8,7 @@ import type { Drill } from '../file/checked.ts'
 import type { Compiled } from '../file/compile.ts'
 import { processEntry, spawnHandler } from '../process/handler-process.ts'
 import { Ahead } from '../run/ahead.ts'
-import type { Stage } from '../run/execute.ts'
+import { type Stage, UNKNOWN } from '../run/execute.ts'
 import { openBroker } from './broker.ts'
 import { openDatabases } from './databases.ts'
 import { openGround } from './ground.ts'
@@ -30,9 +30,6 @@ export interface OpenStage extends Stage {
   readonly how: readonly string[]
   close(): Promise<void>
 }
-
-/** So long a run on an idle machine may take to get going, milliseconds. */
-const FIRST_SLACK_MS = 10_000
 
 export async function openStage(drill: Drill, compiled: Compiled, options: StageOptions): Promise<OpenStage> {
   const { permissions, env } = options
@@ -75,7 +72,7 @@ export async function openStage(drill: Drill, compiled: Compiled, options: Stage
     return {
       drill,
       workers,
-      slackMs: FIRST_SLACK_MS,
+      usual: UNKNOWN,
       restart: databases.restart,
       versions: { node: process.version, postgres: databases.version },
       how: [`PostgreSQL: ${databases.how}`, ...(broker === undefined ? [] : [`RabbitMQ: ${broker.how}`])],

@@ -25,6 +25,7 @@ let job: ((job: unknown) => unknown) | undefined
 
 process.on('message', (message: ToProcess) => {
   if (message.kind === 'start') void start(message)
+  else if (message.kind === 'ping') setImmediate(tell, { kind: 'pong' })
   else void call(message.call, message.job)
 })
 try {

@@ -32,6 +32,8 @@ export interface HandlerProcess {
   start(route: Route, world: DrillWorld, serves: boolean): Promise<void>
   /** Does one job; rejects when it fails or the process dies. */
   job(argument: unknown): Promise<void>
+  /** Resolves when it has found time to answer, or is dead. */
+  ping(): Promise<void>
   signal(name: NodeJS.Signals): void
   /** SIGKILL; resolves when it is dead. */
   kill(): Promise<void>
@@ -85,6 +87,7 @@ class Held implements HandlerProcess {
   readonly #loaded: Promise<void>
   #started: ((message: Extract<FromProcess, { kind: 'started' | 'failed' }>) => void) | undefined
   readonly #jobs = new Map<number, (error: string | undefined) => void>()
+  #pings: (() => void)[] = []
   #calls = 0
   #output = ''
   #alive = true
@@ -115,6 +118,8 @@ class Held implements HandlerProcess {
           return loaded()
         case 'outgoing':
           return gateway.expect(message.localPort, { host: message.host, port: message.port })
+        case 'pong':
+          return this.#answered()
         case 'done':
           return this.#jobs.get(message.call)?.(message.error)
         case 'failed':
@@ -132,6 +137,7 @@ class Held implements HandlerProcess {
         failed(new Error(message))
         this.#started?.({ kind: 'failed', message })
         for (const done of this.#jobs.values()) done(message)
+        this.#answered()
         resolve()
       })
     })
@@ -170,6 +176,18 @@ class Held implements HandlerProcess {
       if (this.#alive) this.#send({ kind: 'job', call, job: argument })
       else this.#jobs.get(call)?.('the process is dead')
     })
+  }
+
+  ping(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#pings.push(resolve)
+      if (this.#alive) this.#send({ kind: 'ping' })
+      else this.#answered()
+    })
+  }
+
+  #answered(): void {
+    for (const resolve of this.#pings.splice(0)) resolve()
   }
 
   signal(name: NodeJS.Signals): void {

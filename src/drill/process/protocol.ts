@@ -9,6 +9,8 @@ import type { DrillWorld } from '../file/format.ts'
 export type ToProcess =
   | { readonly kind: 'start'; readonly world: DrillWorld; readonly serves: boolean }
   | { readonly kind: 'job'; readonly call: number; readonly job: unknown }
+  /** Answered by `pong` as soon as it comes to that. */
+  | { readonly kind: 'ping' }
 
 export type FromProcess =
   /** The module is loaded, nothing has been started. */
@@ -16,6 +18,7 @@ export type FromProcess =
   /** `port` = where the handler's server listens, when it has one. */
   | { readonly kind: 'started'; readonly port?: number }
   | { readonly kind: 'failed'; readonly message: string }
+  | { readonly kind: 'pong' }
   | { readonly kind: 'done'; readonly call: number; readonly error?: string }
   | { readonly kind: 'outgoing'; readonly localPort: number; readonly host: string; readonly port: number }
 

@@ -23,16 +23,18 @@ export type Attempt =
       readonly conflict?: boolean
     }
 
+const NO_ANSWER: Attempt = { kind: 'again', reason: 'no answer' }
+
 /** Statuses after which a client sends the same request again. */
 const AGAIN = new Set([408, 409, 423, 425, 429])
 
-/** Never rejects. */
-export async function attempt(process: HandlerProcess, delivery: Delivery, timeoutMs: number): Promise<Attempt> {
-  if (isRequest(delivery)) return send(process.port, delivery, timeoutMs)
+/** Never rejects. @param givenUp - Aborts when no answer is waited for any more. */
+export async function attempt(process: HandlerProcess, delivery: Delivery, givenUp: AbortSignal): Promise<Attempt> {
+  if (givenUp.aborted) return NO_ANSWER
+  if (isRequest(delivery)) return send(process.port, delivery, givenUp)
   if (!isJob(delivery)) throw new TypeError('messages are delivered by the broker')
-  const signal = within(timeoutMs)
   const late = new Promise<Attempt>((resolve) => {
-    signal.addEventListener('abort', () => resolve({ kind: 'again', reason: 'no answer in time' }), { once: true })
+    givenUp.addEventListener('abort', () => resolve(NO_ANSWER), { once: true })
   })
   const worked = process.job(delivery.job).then(
     (): Attempt => ({ kind: 'done', answer: 'done' }),
@@ -44,8 +46,10 @@ export async function attempt(process: HandlerProcess, delivery: Delivery, timeo
 function send(
   port: number,
   { path, method = 'POST', headers = {}, body }: RequestDelivery,
-  timeoutMs: number,
+  givenUp: AbortSignal,
 ): Promise<Attempt> {
+  const lost = (error: Error): Attempt =>
+    givenUp.aborted ? NO_ANSWER : { kind: 'again', reason: firstLine(error.message) }
   const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
   const bytes = text === undefined ? undefined : Buffer.from(text)
   return new Promise((resolve) => {
@@ -61,12 +65,12 @@ function send(
           ...(typeof body === 'string' || body === undefined ? {} : { 'content-type': 'application/json' }),
           ...headers,
         },
-        signal: within(timeoutMs),
+        signal: givenUp,
       },
       (response) => {
         const parts: Buffer[] = []
         response.on('data', (part: Buffer) => parts.push(part))
-        response.on('error', (error) => resolve({ kind: 'again', reason: firstLine(error.message) }))
+        response.on('error', (error) => resolve(lost(error)))
         response.on('end', () => {
           const status = response.statusCode ?? 0
           const answer = `${status} ${Buffer.concat(parts).toString()}`
@@ -74,7 +78,7 @@ function send(
         })
       },
     )
-    outgoing.on('error', (error) => resolve({ kind: 'again', reason: firstLine(error.message) }))
+    outgoing.on('error', (error) => resolve(lost(error)))
     outgoing.end(bytes)
   })
 }
@@ -92,5 +96,3 @@ function meaning(status: number, answer: string, retryAfter: string | undefined)
 }
 
 const firstLine = (text: string): string => text.split('\n', 1)[0] ?? ''
-
-const within = (ms: number): AbortSignal => AbortSignal.timeout(Math.max(1, Math.ceil(ms)))

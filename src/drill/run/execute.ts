@@ -4,6 +4,7 @@
  * @module
  */
 
+import { pause } from '../../shared/waiting.ts'
 import { type Drill, isRequest } from '../file/checked.ts'
 import type { DrillFile } from '../file/format.ts'
 import type { Ground } from '../place/ground.ts'
@@ -12,7 +13,7 @@ import type { HandlerProcess } from '../process/handler-process.ts'
 import type { Boundary } from './boundary.ts'
 import { hasKey, otherPayloadOf } from './enumerate.ts'
 import { type Ended, judge, type Verdict } from './judge.ts'
-import { Scene, type SceneEvent } from './scene.ts'
+import { Scene, type SceneEvent, stepName } from './scene.ts'
 import { arm } from './strike.ts'
 import type { BoundaryFault, Window } from './window.ts'
 
@@ -29,6 +30,8 @@ export interface RunResult {
   /** What the processes have printed. */
   readonly output: string
   readonly tookMs: number
+  /** From the first delivery until all was settled, milliseconds. */
+  readonly settledMs: number
 }
 
 /** What one process did. */
@@ -42,11 +45,31 @@ export interface Trace {
 /** What runs of one drill share. */
 export interface Stage {
   readonly drill: Drill
-  /** Added to the time until all must be settled: what this machine is slower than it could be. Milliseconds. */
-  slackMs: number
+  /** What the run without faults has shown. */
+  usual: Usual
   readonly restart: (() => Promise<void>) | undefined
   openGround(): Promise<Ground>
   spawn(): Promise<HandlerProcess>
+}
+
+const LOOK_MS = 50
+
+export interface Usual {
+  /** So long everything takes, milliseconds. */
+  readonly settledMs: number
+  /** How often one process takes a step of this name. */
+  readonly times: (step: string) => number
+}
+
+/** Until a run has ended nobody knows what is usual; nothing is believed to repeat itself. */
+export const UNKNOWN: Usual = { settledMs: 5_000, times: () => Number.POSITIVE_INFINITY }
+
+export function usualOf({ settledMs, traces }: RunResult): Usual {
+  const times = new Map<string, number>()
+  for (const boundary of traces.flatMap(({ boundaries }) => boundaries)) {
+    times.set(stepName(boundary), Math.max(times.get(stepName(boundary)) ?? 0, boundary.nth))
+  }
+  return { settledMs, times: (step) => times.get(step) ?? 0 }
 }
 
 export async function execute(stage: Stage, window: Window): Promise<RunResult> {
@@ -57,7 +80,8 @@ export async function execute(stage: Stage, window: Window): Promise<RunResult> 
   const scene: Scene = new Scene({
     drill,
     ground,
-    settleMs: drill.settleMs + stage.slackMs,
+    settleMs: drill.settleMs + stage.usual.settledMs,
+    usual: stage.usual.times,
     spawn: () => stage.spawn(),
     onActor(actor) {
       const context = { scene, drill, restart }
@@ -67,9 +91,10 @@ export async function execute(stage: Stage, window: Window): Promise<RunResult> 
   })
   try {
     await scene.start()
+    const playedAt = performance.now()
     const otherDone = await play(scene, stage, window, ground)
-    await scene.quiet()
-    const counts = await ground.counts()
+    const settledMs = performance.now() - playedAt
+    const counts = await counted(scene, ground, drill.expected)
     const { ended, events, actors } = scene
     if (actors.some(({ process }) => process.gateway.sentLiveKey)) {
       throw new DrillRefused('the handler was about to send a live key of a provider; a drill repeats calls on purpose')
@@ -85,10 +110,29 @@ export async function execute(stage: Stage, window: Window): Promise<RunResult> 
       traces: actors.map(({ number, watch: { boundaries, struckAt } }) => ({ actor: number, boundaries, struckAt })),
       output: actors.map(({ process }) => process.output).join(''),
       tookMs: performance.now() - began,
+      settledMs,
     }
   } finally {
     await scene.close()
     await ground.close()
+  }
+}
+
+/** Counts when all is quiet. What is done behind the answers gets as much time as everything else. */
+async function counted(scene: Scene, ground: Ground, expected: number): Promise<Readonly<Record<string, number>>> {
+  await scene.quiet()
+  const allDone = scene.ended.every(({ kind }) => kind === 'done')
+  if (allDone) scene.patience.news()
+  for (let rounds = 0; ; rounds += 1) {
+    const counts = await ground.counts()
+    const missing = Object.values(counts).some((count) => count < expected)
+    if (missing && allDone && !scene.patience.over) {
+      await pause(LOOK_MS)
+      continue
+    }
+    if (missing || rounds === 0) return counts
+    await scene.quiet()
+    return ground.counts()
   }
 }
 

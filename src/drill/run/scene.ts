@@ -4,14 +4,17 @@
  * @module
  */
 
-import { pause } from '../../shared/waiting.ts'
+import { setMaxListeners } from 'node:events'
+import { bounded, pause } from '../../shared/waiting.ts'
 import { type Drill, isMessage, isRequest } from '../file/checked.ts'
-import type { Delivery, MessageDelivery } from '../file/format.ts'
+import type { Delivery } from '../file/format.ts'
 import type { Ground } from '../place/ground.ts'
 import type { HandlerProcess } from '../process/handler-process.ts'
 import { type Boundary, boundaryText } from './boundary.ts'
 import { type Attempt, attempt } from './deliver.ts'
 import type { Ended } from './judge.ts'
+import { Patience } from './patience.ts'
+import { untilAcknowledged, untilSettled } from './settle.ts'
 import { type Watch, watch } from './watch.ts'
 
 /** One process in a run. */
@@ -34,8 +37,10 @@ export interface SceneEvent {
 export interface SceneOptions {
   readonly drill: Drill
   readonly ground: Ground
-  /** From the first delivery until all must be settled, milliseconds. */
+  /** See ./patience.ts. */
   readonly settleMs: number
+  /** How often one process takes a step of this name when all is well. */
+  readonly usual: (step: string) => number
   readonly spawn: () => Promise<HandlerProcess>
   /** Hears of each process before anything is delivered to it. */
   readonly onActor: (actor: Actor) => void
@@ -45,21 +50,33 @@ export interface SceneOptions {
 const QUIET_MS = 80
 /** Longest wait for quiet: a handler that polls is never quiet. */
 const QUIET_MS_MAX = 1_000
-const RETRY_MS = { first: 25, max: 400 }
 const LOOK_MS = 20
-/** How long an empty queue must stay empty: a broker gives back what a dead consumer held a moment later. */
-const EMPTY_MS = { acknowledged: 40, otherwise: 500 }
 /** A process that has waited so long for an answer is blocked by the one beside it. */
 const BLOCKED_MS = 150
+/** A process from which nothing has come for so long waits for the one beside it, if it is not just slow. */
+const SILENT_MS = 1_000
 /** Longest time that a process stands still for the one beside it. */
-const BESIDE_MS_MAX = 2_000
+const BESIDE_MS_MAX = 10_000
+/** So many times more often than usual, and a process that takes this step asks whether the one beside it is over. */
+const POLLS = 3
+/** Attempts in vain until a sender only waits for the one beside it. */
+const ROUNDS = 3
+/** More processes than that are one that crashes again and again, and nothing that they do is new. */
+const NEW_PROCESSES = 5
+const WATCH_MS = 50
+/** Between two questions whether a process lives: what came late because everything was slow has come by then. */
+const GRACE_MS = 250
+/** Longest wait for the answer to that. */
+const PING_MS = 10_000
 
 export class Scene {
   readonly events: SceneEvent[] = []
   readonly actors: Actor[] = []
   readonly ended: Ended[] = []
+  readonly patience: Patience
   readonly #options: SceneOptions
-  #deadline: number | undefined
+  readonly #givenUp = new AbortController()
+  #closed = false
   #told = 0
   #starting: Promise<Actor> | undefined
   #delivering: Delivery | undefined
@@ -68,6 +85,23 @@ export class Scene {
 
   constructor(options: SceneOptions) {
     this.#options = options
+    this.patience = new Patience(options)
+    // Each attempt listens, and there may be many.
+    setMaxListeners(0, this.#givenUp.signal)
+    void this.#watchOver()
+  }
+
+  get drill(): Drill {
+    return this.#options.drill
+  }
+
+  get ground(): Ground {
+    return this.#options.ground
+  }
+
+  /** Aborts when the run is given up: nothing will settle any more. */
+  get givenUp(): AbortSignal {
+    return this.#givenUp.signal
   }
 
   /** Nothing is counted before this has ended. */
@@ -104,10 +138,13 @@ export class Scene {
       throw error
     }
     const number = this.actors.length + 1
+    if (number <= NEW_PROCESSES) this.patience.news()
     const asked = new Map<Boundary, SceneEvent>()
     const watching = watch({
       told: () => this.#told,
       onStep: (boundary, side) => {
+        if (boundary.nth === 1 && number <= NEW_PROCESSES) this.patience.news()
+        else if (side === 'before') this.patience.again(number, stepName(boundary))
         if (side === 'before') asked.set(boundary, this.note(number, boundaryText(boundary)))
         const event = asked.get(boundary)
         if (event !== undefined && side === 'after') this.note(number, boundary.answer?.text ?? '', event)
@@ -121,10 +158,11 @@ export class Scene {
     return actor
   }
 
-  /** Delivers until it is settled or the time is over. */
+  /** Delivers until it is settled, or given up. */
   async deliver(delivery: Delivery): Promise<void> {
     this.#delivering = delivery
-    this.ended.push(isMessage(delivery) ? await this.#message(delivery) : await this.#until(delivery))
+    this.patience.begin()
+    this.ended.push(isMessage(delivery) ? await untilAcknowledged(this, delivery) : await untilSettled(this, delivery))
   }
 
   /**
@@ -137,9 +175,10 @@ export class Scene {
     let over = false
     let rounds = 0
     if (!isMessage(delivery)) {
-      const settling = this.#until(delivery, second, () => {
+      const onAgain = (): void => {
         rounds += 1
-      }).then((ended) => {
+      }
+      const settling = untilSettled(this, delivery, second, onAgain).then((ended) => {
         this.ended.push(ended)
         over = true
       })
@@ -149,83 +188,33 @@ export class Scene {
       this.note(0, `the broker gives the message to process ${second.number}`)
     }
     const { gateway } = second.process
-    const until = Math.min(performance.now() + BESIDE_MS_MAX, this.#endsAt())
     const began = performance.now()
-    while (!over && performance.now() < until) {
+    while (!over && second.process.alive && performance.now() - began < BESIDE_MS_MAX) {
       const quietMs = performance.now() - Math.max(began, gateway.quietSince)
-      // Either it waits for an answer that does not come, or for us to send it again and again, or it has acknowledged.
+      if (rounds >= ROUNDS || this.#polls(second)) return
+      // It waits for an answer that does not come, or it has acknowledged.
       if (quietMs > BLOCKED_MS && (gateway.waiting > 0 || rounds > 1 || isMessage(delivery))) return
+      if (quietMs > SILENT_MS && (await bounded(second.process.ping(), PING_MS)).kind === 'done') return
       await pause(LOOK_MS)
     }
+  }
+
+  #polls({ watch: { boundaries } }: Actor): boolean {
+    return boundaries.some((boundary) => boundary.nth > this.#options.usual(stepName(boundary)) + POLLS)
   }
 
   /** One attempt at one process. */
   async attempt(actor: Actor, delivery: Delivery): Promise<Attempt> {
     const event = this.note(actor.number, isRequest(delivery) ? requestText(delivery) : 'the job')
-    const result = await attempt(actor.process, delivery, this.#endsAt() - performance.now())
-    if (result.kind !== 'again') this.#told += 1
+    const result = await attempt(actor.process, delivery, this.givenUp)
+    if (result.kind !== 'again') this.told()
     this.note(actor.number, result.kind === 'again' ? result.reason : result.answer, event)
     return result
   }
 
-  async #until(delivery: Delivery, to?: Actor, onAgain: () => void = () => {}): Promise<Ended> {
-    const number = this.#options.drill.deliveries.indexOf(delivery)
-    let delayMs = RETRY_MS.first
-    let told: string | undefined
-    for (;;) {
-      const result = await this.#attemptAt(to, delivery)
-      if (result.kind !== 'again') {
-        const { kind, answer } = result
-        return kind === 'done'
-          ? { delivery: number, kind, answer, reason: '' }
-          : { delivery: number, kind, reason: answer }
-      }
-      const { afterMs, conflict } = result
-      onAgain()
-      const leftMs = this.#endsAt() - performance.now()
-      // The end of the time may cut an attempt off that would have been told what the one before was told.
-      const reason = leftMs <= 0 ? (told ?? result.reason) : result.reason
-      told = reason
-      if (afterMs !== undefined && afterMs > leftMs) return { delivery: number, kind: 'pending', reason }
-      if (leftMs <= 0) return { delivery: number, kind: conflict === true ? 'conflict' : 'unsettled', reason }
-      await pause(Math.min(afterMs ?? delayMs, leftMs))
-      delayMs = Math.min(2 * delayMs, RETRY_MS.max)
-    }
-  }
-
-  async #attemptAt(to: Actor | undefined, delivery: Delivery): Promise<Attempt> {
-    try {
-      return await this.attempt(to?.process.alive === true ? to : await this.current(), delivery)
-    } catch (error) {
-      return { kind: 'again', reason: inWords(error) }
-    }
-  }
-
-  async #message(delivery: MessageDelivery): Promise<Ended> {
-    const { vhost } = this.#options.ground
-    if (vhost === undefined) throw new TypeError('a message needs a broker')
-    const number = this.#options.drill.deliveries.indexOf(delivery)
-    let reason = 'it is not acknowledged'
-    let emptySince: number | undefined
-    this.note(0, `a message is published to ${delivery.queue}`)
-    await vhost.publish(delivery)
-    while (performance.now() < this.#endsAt()) {
-      await this.current().catch((error: unknown) => {
-        reason = inWords(error)
-      })
-      const gateways = this.actors.map(({ process: { gateway, alive } }) => ({ gateway, alive }))
-      const held = gateways.reduce((sum, { gateway, alive }) => sum + (alive ? gateway.unsettled : 0), 0)
-      const acknowledged = gateways.reduce((sum, { gateway }) => sum + gateway.acknowledged, 0)
-      const empty = gateways.some(({ alive }) => alive) && held === 0 && (await vhost.ready(delivery.queue)) === 0
-      emptySince = empty ? (emptySince ?? performance.now()) : undefined
-      const enoughMs = acknowledged >= vhost.published ? EMPTY_MS.acknowledged : EMPTY_MS.otherwise
-      if (emptySince !== undefined && performance.now() - emptySince >= enoughMs) {
-        this.#told += 1
-        return { delivery: number, kind: 'done', reason: '' }
-      }
-      await pause(LOOK_MS)
-    }
-    return { delivery: number, kind: 'unsettled', reason }
+  /** A delivery was told its end. */
+  told(): void {
+    this.#told += 1
   }
 
   /** Waits until nothing is under way any more in any process, within a bound. */
@@ -246,15 +235,36 @@ export class Scene {
   }
 
   async close(): Promise<void> {
+    this.#closed = true
     await Promise.all(this.actors.map(({ process }) => process.close()))
   }
 
-  /** When all must be settled; the time begins with the first delivery. */
-  #endsAt(): number {
-    this.#deadline ??= performance.now() + this.#options.settleMs
-    return this.#deadline
+  async #watchOver(): Promise<void> {
+    while (!this.#closed) {
+      await pause(WATCH_MS)
+      if (this.#starting === undefined) await this.#askTheSilent()
+      if (this.patience.over) return this.#givenUp.abort()
+    }
+  }
+
+  /** A process that has starved looks like one that waits for ever, until it is asked. */
+  async #askTheSilent(): Promise<void> {
+    const living = this.actors.map(({ process }) => process).filter(({ alive }) => alive)
+    const quietSince = Math.max(0, ...living.map(({ gateway }) => gateway.quietSince))
+    if (living.length === 0 || this.patience.silentMs(quietSince) < this.patience.settleMs) return
+    for (const graceMs of [GRACE_MS, 0]) {
+      const answers = await Promise.all(living.map((process) => bounded(process.ping(), PING_MS)))
+      if (answers.some(({ kind }) => kind === 'timeout')) return
+      await pause(graceMs)
+    }
+    const stillQuiet = living.every(({ alive, gateway }) => alive && gateway.quietSince <= quietSince)
+    const owed = living.some(({ gateway }) => gateway.waiting > 0)
+    if (stillQuiet && this.#starting === undefined) this.patience.silent(quietSince, owed)
   }
 }
+
+/** A step by what it is, not by how often it was taken. */
+export const stepName = ({ kind, label }: Pick<Boundary, 'kind' | 'label'>): string => `${kind}:${label}`
 
 function requestText({
   method = 'POST',
@@ -265,5 +275,3 @@ function requestText({
 }): string {
   return `${method} ${path} arrives`
 }
-
-const inWords = (error: unknown): string => (error instanceof Error ? error.message : String(error))

@@ -24,7 +24,9 @@ const TIMEOUT_MS = 2_000
 
 /** Arms the fault; it happens when the actor comes to its boundary. */
 export function arm({ fault, at }: Strike, actor: Actor, context: StrikeContext): void {
-  actor.watch.arm(at, at.side, () => context.scene.awaits(Promise.resolve(ACTS[fault](actor, context, at.side))))
+  const { scene } = context
+  const act = (): Promise<Decision> => Promise.resolve(ACTS[fault](actor, context, at.side))
+  actor.watch.arm(at, at.side, () => scene.awaits(scene.patience.hold(act())))
 }
 
 type Act = (actor: Actor, context: StrikeContext, side: 'before' | 'after') => Decision | Promise<Decision>
