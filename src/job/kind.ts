@@ -11,7 +11,7 @@ import { newAttempt, refuseOther, reused } from '../operation/operation.ts'
 import { encodeOutcome } from '../operation/outcome.ts'
 import type { OutcomeOfWork } from '../operation/transaction.ts'
 import { OnceError } from '../shared/errors.ts'
-import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { choiceOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
 import { newJob, type Wanted } from './claim.ts'
 import type { Op } from './op.ts'
@@ -46,10 +46,19 @@ export interface Job<Payload> {
 export interface StartOptions {
   /** Milliseconds until a worker may take it. Default 0; at most 10 years. */
   readonly delayMs?: number | undefined
+  /**
+   * When a job with this key is there. `refuse` (default): the same payload is `exists`, another one
+   * IDEMPOTENCY_KEY_REUSED. `replace`: one that nobody has claimed yet gets this payload, version and time. `keepTime`: it
+   * gets this payload and version, and stays due when it was. A job that was claimed, or is done, is never replaced.
+   */
+  readonly whenExists?: 'refuse' | 'replace' | 'keepTime' | undefined
 }
 
-/** `started`: stored by this call. `exists`: it was there, with the same payload; finished or not. */
-export type Started = 'started' | 'exists'
+/**
+ * `started`: stored by this call. `exists`: it was there, with the same payload; finished or not. `replaced`: one that
+ * waited has this payload now.
+ */
+export type Started = 'started' | 'exists' | 'replaced'
 
 /** What `once.define` gives. */
 export interface Kind<Tx, Payload, Result> {
@@ -58,8 +67,8 @@ export interface Kind<Tx, Payload, Result> {
   /**
    * Stores the job for the workers. Once it has returned, the job is done or parked some day, whatever dies.
    *
-   * @throws {OnceError} IDEMPOTENCY_KEY_REUSED for another payload or kind; OPERATION_IN_PROGRESS when a transaction has
-   *   an uncommitted claim on the key; STORE_UNAVAILABLE.
+   * @throws {OnceError} IDEMPOTENCY_KEY_REUSED for another payload or kind, unless `whenExists` says otherwise;
+   *   OPERATION_IN_PROGRESS when a transaction has an uncommitted claim on the key; STORE_UNAVAILABLE.
    */
   start(job: Job<Payload>, options?: StartOptions): Promise<Started>
   /**
@@ -86,6 +95,7 @@ export interface DefinedKind<Tx> {
 const NAME = /^[a-z][\w.-]{0,99}$/i
 const START = { minMs: 20, maxMs: 1_000 }
 const STARTS_MAX = 5
+const WHEN_EXISTS = ['refuse', 'replace', 'keepTime'] as const
 const DELAY = { min: 0, max: 315_360_000_000, default: 0 }
 
 const kinds = new WeakMap<object, DefinedKind<unknown>>()
@@ -121,18 +131,23 @@ export function defineKind<Tx, Payload, Result>(
     name,
     version: settings.version,
     async start(job, startOptions = {}) {
-      const wanted = wantedOf(job)
-      const started = await store(engine, wanted, settings.version, delayOf(startOptions))
-      if (started === 'started') wake.ring()
+      const started = await store(engine, wantedOf(job), settings.version, startSettings(startOptions))
+      if (started !== 'exists') wake.ring()
       return started
     },
     async startIn(tx, job, startOptions = {}) {
       const wanted = wantedOf(job)
-      const delayMs = delayOf(startOptions)
+      const { delayMs, replaceInMs } = startSettings(startOptions)
       await engine.store.operations.assertTransaction(tx)
-      const answer = await engine.store.jobs.enqueueIn(tx, newJob(engine, wanted, settings.version), delayMs)
+      const stored = newJob(engine, wanted, settings.version)
+      const answer = await engine.store.jobs.enqueueIn(tx, stored, delayMs)
       if (answer === 'stored') return 'started'
       if (answer === 'busy') throw inProgress()
+      if (replaceInMs !== undefined) {
+        const replaced = await engine.store.jobs.replaceIn(tx, stored, replaceInMs)
+        if (replaced === 'replaced') return 'replaced'
+        if (replaced === 'busy') throw inProgress()
+      }
       const record = await engine.store.operations.lookupIn(tx, wanted.attempt.id)
       if (record === undefined) throw inProgress()
       refuseOther(record, wanted.attempt.fingerprint, engine.secrets)
@@ -157,12 +172,20 @@ export function jobOf(payload: string | null): { readonly key: string; readonly 
   return { key: stored.key, payload: 'payload' in stored ? stored.payload : undefined }
 }
 
-async function store<Tx>(engine: Engine<Tx>, wanted: Wanted, version: number, delayMs: number): Promise<Started> {
+async function store<Tx>(
+  engine: Engine<Tx>,
+  wanted: Wanted,
+  version: number,
+  { delayMs, replaceInMs }: StartSettings,
+): Promise<Started> {
   const job = newJob(engine, wanted, version)
   for (let tries = 1; tries <= STARTS_MAX; tries++) {
     const answer = await engine.store.jobs.enqueue(job, delayMs)
     if (answer === 'stored') return 'started'
-    if (answer !== 'busy') {
+    const replaces = answer === 'exists' && replaceInMs !== undefined
+    const replaced = replaces ? await engine.store.jobs.replace(job, replaceInMs) : 'started'
+    if (replaced === 'replaced') return 'replaced'
+    if (answer !== 'busy' && replaced === 'started') {
       const record = await engine.store.operations.lookup(job.id)
       if (record !== undefined) {
         if (record.token === job.token) return 'started'
@@ -192,9 +215,20 @@ function handlersOf<Tx, Payload, Result>(
   return handlers
 }
 
-function delayOf(options: StartOptions): number {
-  refuseUnknownOptions('start', options, ['delayMs'])
-  return integerOption('delayMs', options.delayMs, DELAY)
+interface StartSettings {
+  readonly delayMs: number
+  /** When a job that this one replaces is due, milliseconds; null = when it was; undefined = nothing is replaced. */
+  readonly replaceInMs: number | null | undefined
+}
+
+function startSettings(options: StartOptions): StartSettings {
+  refuseUnknownOptions('start', options, ['delayMs', 'whenExists'])
+  const delayMs = integerOption('delayMs', options.delayMs, DELAY)
+  const replaceInMs = { refuse: undefined, replace: delayMs, keepTime: null }
+  return {
+    delayMs,
+    replaceInMs: replaceInMs[choiceOption('whenExists', options.whenExists, WHEN_EXISTS, 'refuse')],
+  }
 }
 
 function inProgress(): OnceError {

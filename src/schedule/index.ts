@@ -4,5 +4,6 @@
  * @module
  */
 
+export type { Overlap } from './overlap.ts'
 export { cronSchedule, type Schedule, type ScheduleOptions, type Tick } from './schedule.ts'
 export { createScheduler, type Scheduler, type SchedulerEvent, type SchedulerOptions } from './scheduler.ts'

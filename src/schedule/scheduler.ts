@@ -16,9 +16,11 @@ import { isOnceError } from '../shared/errors.ts'
 import { choiceOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
+import type { JobRecord } from '../store/job.ts'
 import type { ProgressIdentity, ProgressRecord } from '../store/progress.ts'
 import { type CatchUp, dueTicks } from './catch-up.ts'
 import { everySchedule } from './every.ts'
+import { earlierTick, endEarlier, type Overlap } from './overlap.ts'
 import { cronSchedule, type Schedule, type Tick } from './schedule.ts'
 
 export interface SchedulerOptions<Tx, Payload> {
@@ -39,6 +41,12 @@ export interface SchedulerOptions<Tx, Payload> {
    * is less than a minute late.
    */
   readonly catchUp?: CatchUp | undefined
+  /**
+   * While the job of the tick before is not finished: `beside` (default) starts the next one all the same, `skip` leaves it
+   * out, `replace` ends the older one as rejected with `{ code: 'REPLACED', by }`. The last two go with `catchUp` `last` or
+   * `none`.
+   */
+  readonly overlap?: Overlap | undefined
   /** How far back missed ticks are looked for, milliseconds. Default 86_400_000; 60_000 to 30 days. */
   readonly catchUpMaxMs?: number | undefined
   /** Longest sleep, milliseconds. Default 30_000; 10 to 3_600_000. */
@@ -49,6 +57,13 @@ export interface SchedulerOptions<Tx, Payload> {
 export type SchedulerEvent =
   /** Stored by this process. */
   | { readonly type: 'ticked'; readonly name: string; readonly ticks: readonly Tick[] }
+  /** Not started, for the job of the tick before is not finished (`overlap: 'skip'`). */
+  | { readonly type: 'skipped'; readonly name: string; readonly tick: Tick }
+  /**
+   * The job of the tick before was not finished (`overlap: 'replace'`). `ended`: it is now, as replaced. `kept`: it is
+   * parked, or one of its effects may have happened, so it goes on.
+   */
+  | { readonly type: 'replaced'; readonly name: string; readonly tick: Tick; readonly earlier: 'ended' | 'kept' }
   /** A job of other content lies under the tick's key. */
   | { readonly type: 'mismatch'; readonly name: string; readonly tick: Tick }
   /** It could not be done; it is tried again. */
@@ -74,6 +89,7 @@ const OPTIONS = [
   'payload',
   'scope',
   'catchUp',
+  'overlap',
   'catchUpMaxMs',
   'pollMs',
   'onEvent',
@@ -110,6 +126,7 @@ class TickLoop<Tx, Payload> implements Scheduler {
   readonly #schedule: Schedule
   readonly #options: SchedulerOptions<Tx, Payload>
   readonly #policy: { readonly catchUp: CatchUp; readonly catchUpMaxMs: number }
+  readonly #overlap: Overlap
   readonly #pollMs: number
   readonly #identity: ProgressIdentity
   readonly #wake: Wake = new Wake()
@@ -135,6 +152,10 @@ class TickLoop<Tx, Payload> implements Scheduler {
         max: 2_592_000_000,
         default: 86_400_000,
       }),
+    }
+    this.#overlap = choiceOption('overlap', options.overlap, ['beside', 'skip', 'replace'], 'beside')
+    if (this.#overlap !== 'beside' && this.#policy.catchUp === 'all') {
+      throw new TypeError(`once.schedule: overlap ${this.#overlap} goes with catchUp last or none, not all`)
     }
     this.#pollMs = integerOption('pollMs', options.pollMs, { min: 10, max: 3_600_000, default: 30_000 })
     this.#identity = progressOf('schedule', options.scope ?? SCOPE, name)
@@ -175,7 +196,7 @@ class TickLoop<Tx, Payload> implements Scheduler {
   async #turn(): Promise<number> {
     const at = await this.#engine.store.progress.read(this.#identity.id)
     const now = new Date(at.nowMs)
-    const last = lastOf(at)
+    const { last, started } = positionOf(at)
     if (last === undefined) {
       await advance(this.#engine, this.#identity, at, async () => ({ position: JSON.stringify({ at: now }) }))
       return 0
@@ -183,7 +204,7 @@ class TickLoop<Tx, Payload> implements Scheduler {
     const ticks = dueTicks(this.#schedule, last, now, this.#policy)
     const latest = ticks.at(-1)
     if (latest !== undefined) {
-      await this.#tick(at, ticks, latest)
+      if (!(await this.#skips(at, latest, started))) await this.#tick(at, ticks, latest, started)
       return 0
     }
     const next = this.#schedule.next(now)
@@ -191,26 +212,64 @@ class TickLoop<Tx, Payload> implements Scheduler {
     return Math.max(1, Math.min(this.#pollMs, untilNextMs)) + Math.random() * SPREAD_MS
   }
 
-  async #tick(at: ProgressRecord, ticks: readonly Tick[], latest: Tick): Promise<void> {
+  /** Moves on without starting the tick, when the one before is not finished and that is the policy. */
+  async #skips(at: ProgressRecord, tick: Tick, started: string | undefined): Promise<boolean> {
+    if (this.#overlap !== 'skip') return false
+    const earlier = await this.#earlier(started)
+    if (earlier === undefined || earlier.state === 'parked') return false
+    const position = JSON.stringify({ at: tick.at, started })
+    const ended = await advance(this.#engine, this.#identity, at, async () => ({ position }))
+    if (ended === 'advanced') this.#tell({ type: 'skipped', name: this.name, tick })
+    return true
+  }
+
+  async #tick(at: ProgressRecord, ticks: readonly Tick[], latest: Tick, before: string | undefined): Promise<void> {
+    const earlier = this.#overlap === 'replace' ? await this.#earlier(before) : undefined
+    // The work may run again in a fresh transaction: only what the last run has seen is told.
+    let events: SchedulerEvent[] = []
     const ended = await advance(this.#engine, this.#identity, at, async ({ tx }) => {
-      for (const tick of ticks) await this.#startIn(tx, tick)
-      return { position: JSON.stringify({ at: latest.at }) }
+      events = []
+      let started = before
+      for (const tick of ticks) if (await this.#startIn(tx, tick, events)) started = tick.at.toISOString()
+      if (earlier !== undefined && started !== before) {
+        const answer = await endEarlier(this.#engine, tx, earlier, this.#keyOf(latest.at.toISOString()))
+        if (answer === 'ended' || answer === 'kept') {
+          events.push({ type: 'replaced', name: this.name, tick: latest, earlier: answer })
+        }
+      }
+      return { position: JSON.stringify({ at: latest.at, started }) }
     })
     if (ended !== 'advanced') return
     this.#workers.ring()
+    for (const event of events) this.#tell(event)
     this.#tell({ type: 'ticked', name: this.name, ticks })
   }
 
-  async #startIn(tx: Tx, tick: Tick): Promise<void> {
-    const { kind, payload, scope = SCOPE } = this.#options
+  /** @returns false when a job of other content lies there. */
+  async #startIn(tx: Tx, tick: Tick, events: SchedulerEvent[]): Promise<boolean> {
+    const { kind, payload } = this.#options
     const given = typeof payload === 'function' ? (payload as (tick: Tick) => Payload)(tick) : payload
     try {
-      await kind.startIn(tx, { scope, key: `${this.name}@${tick.at.toISOString()}`, payload: given })
+      await kind.startIn(tx, { scope: this.#scope, key: this.#keyOf(tick.at.toISOString()), payload: given })
+      return true
     } catch (error) {
       // Somebody has started this tick by hand, with other content: it must not hold up the ticks to come.
       if (!isOnceError(error, 'IDEMPOTENCY_KEY_REUSED')) throw error
-      this.#tell({ type: 'mismatch', name: this.name, tick })
+      events.push({ type: 'mismatch', name: this.name, tick })
+      return false
     }
+  }
+
+  async #earlier(started: string | undefined): Promise<JobRecord | undefined> {
+    return started === undefined ? undefined : await earlierTick(this.#engine, this.#scope, this.#keyOf(started))
+  }
+
+  get #scope(): Scope {
+    return this.#options.scope ?? SCOPE
+  }
+
+  #keyOf(at: string): string {
+    return `${this.name}@${at}`
   }
 
   #tell(event: SchedulerEvent): void {
@@ -224,9 +283,12 @@ class TickLoop<Tx, Payload> implements Scheduler {
 
 const SCOPE = 'schedule'
 
-/** The instant up to which ticks were started. */
-function lastOf({ position }: ProgressRecord): Date | undefined {
-  if (position === null) return undefined
-  const { at } = JSON.parse(position) as { readonly at: string }
-  return new Date(at)
+/** Up to which instant ticks were seen to, and the instant of the last one that was started. */
+function positionOf({ position }: ProgressRecord): {
+  readonly last?: Date | undefined
+  readonly started?: string | undefined
+} {
+  if (position === null) return {}
+  const { at, started } = JSON.parse(position) as { readonly at: string; readonly started?: string }
+  return { last: new Date(at), started }
 }

@@ -13,6 +13,7 @@
  */
 
 import type { StoredFingerprint } from '../fingerprint/stored.ts'
+import type { JobReplacing } from './job-replace.ts'
 import type { NewRecord, OperationIdentity } from './operation.ts'
 import type { OutboxRow } from './outbox.ts'
 
@@ -250,15 +251,15 @@ export interface JobSummary extends Omit<JobRecord, 'payload' | 'fingerprint' | 
   readonly unknownEffects: readonly { readonly name: string; readonly ageMs: number }[]
 }
 
-/** One line of an operation's history: takeovers, failures, hand-backs, parking, resolutions. Oldest first. */
+/** One line of an operation's history: takeovers, failures, hand-backs, parking, replacing, resolutions. Oldest first. */
 export interface JobEvent {
   readonly atMs: number
   readonly fence: bigint
-  readonly event: 'takenOver' | 'released' | 'failed' | 'unknown' | 'parked' | 'resolved' | 'redriven'
+  readonly event: 'takenOver' | 'released' | 'failed' | 'unknown' | 'parked' | 'replaced' | 'resolved' | 'redriven'
   readonly detail: string | null
 }
 
-export interface JobStore<Tx> {
+export interface JobStore<Tx> extends JobReplacing<Tx> {
   /**
    * Claims an operation that nobody has claimed before: inserts it as `processing` under the unique constraint.
    * Claims of one moment share a statement; each has its own answer and its own error.

@@ -3,6 +3,8 @@ import { randomUUID } from 'node:crypto'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EffectRefused, type Op, rejected } from '../../src/index.ts'
+import { identify } from '../../src/operation/identity.ts'
+import { eventually } from '../eventually.ts'
 import { type Charge, chargeAndBook, chargeEffect, defineCharge, LEASE_MS, SCOPE } from './charge.ts'
 import { type JobSetup, openJobs } from './setup.ts'
 
@@ -285,6 +287,57 @@ describe('kinds', () => {
     await worker.stop()
     expect(await kind.start(job)).toBe('exists')
     expect(setup.provider.count(charge.reference)).toBe(1)
+  })
+
+  test('SC52: a job that waits is kept, refused, replaced, or replaced at the time of the first; one that runs swallows nothing', async () => {
+    const once = setup.once()
+    const scope = ['acme', 'reminder']
+    const ran: string[] = []
+    const go = new AbortController()
+    const kind = once.define('reminder.send', {
+      handler: async (_op, { text }: { readonly text: string }) => {
+        ran.push(text)
+        if (text === 'runs') await new Promise((resolve) => go.signal.addEventListener('abort', resolve))
+        return text
+      },
+    })
+    const job = (key: string, text: string) => ({ scope, key, payload: { text } })
+    const hour = { delayMs: 3_600_000 }
+    const dueInMs = async (key: string) =>
+      (await once.unfinished({ states: ['processing'] })).find(({ id }) => id === identify(scope, key).id)?.dueInMs
+    expect(await kind.start(job('a', 'one'), hour)).toBe('started')
+    await expect(kind.start(job('a', 'two'))).rejects.toMatchObject({ code: 'IDEMPOTENCY_KEY_REUSED' })
+    expect(await kind.start(job('a', 'three'), { whenExists: 'keepTime' })).toBe('replaced')
+    expect(await dueInMs('a')).toBeGreaterThan(1_800_000)
+    expect(await kind.start(job('b', 'one'), { ...hour, whenExists: 'replace' })).toBe('started')
+    expect(await kind.start(job('b', 'two'), { whenExists: 'replace' })).toBe('replaced')
+    expect(await dueInMs('b')).toBe(0)
+    const client = await setup.admin.connect()
+    await client.query('begin')
+    expect(await kind.startIn(client, job('b', 'three'), { whenExists: 'replace' })).toBe('replaced')
+    await expect(kind.start(job('b', 'four'), { whenExists: 'replace' })).rejects.toMatchObject({
+      code: 'OPERATION_IN_PROGRESS',
+    })
+    await client.query('commit')
+    client.release()
+    expect(await kind.start(job('c', 'runs'))).toBe('started')
+    const worker = once.worker({ kinds: [kind], pollMs: 20 })
+    await worker.start()
+    await eventually('it runs', () => ran.includes('runs'))
+    for (const whenExists of ['refuse', 'replace', 'keepTime'] as const) {
+      expect(await kind.start(job('c', 'runs'), { whenExists })).toBe('exists')
+      await expect(kind.start(job('c', 'newer'), { whenExists })).rejects.toMatchObject({
+        code: 'IDEMPOTENCY_KEY_REUSED',
+      })
+    }
+    go.abort()
+    await worker.drain()
+    await worker.stop()
+    expect(ran.toSorted()).toEqual(['runs', 'three'])
+    expect(await kind.run(job('b', 'three'))).toMatchObject({ value: 'three', replayed: true })
+    await expect(kind.start(job('c', 'newer'), { whenExists: 'replace' })).rejects.toMatchObject({
+      code: 'IDEMPOTENCY_KEY_REUSED',
+    })
   })
 
   test('B28: a job that waits is never taken by the handler of another kind, nor by a closure', async () => {

@@ -1,6 +1,14 @@
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createOnce, type Scheduler, type SchedulerEvent, type Tick } from '../../src/index.ts'
+import {
+  createOnce,
+  type Op,
+  type Scheduler,
+  type SchedulerEvent,
+  type SchedulerOptions,
+  type Tick,
+} from '../../src/index.ts'
+import { identify } from '../../src/operation/identity.ts'
 import { postgres } from '../../src/stores/postgres/index.ts'
 import { createDatabase } from '../database.ts'
 import { eventually } from '../eventually.ts'
@@ -23,11 +31,18 @@ afterAll(async () => {
 const HOUR = 3_600_000
 
 /** As a process would have it: a pool, a kind and a schedule of its own. */
-function node(name: string, options: { catchUp?: 'all' | 'last' | 'none'; everyMs?: number } = {}) {
+type At = { readonly at: string }
+type Handler = (op: Op<pg.PoolClient>, payload: At) => unknown
+
+function node(
+  name: string,
+  options: Partial<Pick<SchedulerOptions<pg.PoolClient, At>, 'catchUp' | 'everyMs' | 'overlap'>> = {},
+  handler: Handler = (_op, payload) => payload.at,
+) {
   const pool = new pg.Pool({ connectionString: database.url, pipeline: true, max: 5 })
   ending.push(() => pool.end())
   const once = createOnce({ store: postgres(pool) })
-  const kind = once.define(`${name}.run`, { handler: (_op, payload: { at: string }) => payload.at })
+  const kind = once.define(`${name}.run`, { leaseMs: 1_000, handler })
   const events: SchedulerEvent[] = []
   const schedule = once.schedule(name, {
     everyMs: HOUR,
@@ -145,6 +160,101 @@ test('R37: a worker does what was due, and a tick that somebody has started by h
   expect(done.rows.length).toBeGreaterThanOrEqual(2)
 })
 
+/** Ticks each second, and a worker; the first tick's handler is `first`, which the test lets go on. */
+async function overlapping(name: string, overlap: 'skip' | 'replace', first: (op: Op<pg.PoolClient>) => unknown) {
+  let starts = 0
+  const ran: string[] = []
+  const n = node(name, { overlap, everyMs: 1_000 }, async (op, { at }) => {
+    ran.push(at)
+    starts += 1
+    return starts === 1 ? await first(op) : at
+  })
+  await n.start()
+  const worker = n.once.worker({ kinds: [n.kind], pollMs: 20 })
+  await worker.start()
+  ending.push(() => worker.stop())
+  const outcome = async (at: string) => {
+    const { rows } = await admin.query(
+      `select state::text, outcome::json as outcome from effectively_once.operation where kind = $1 and id = $2`,
+      [`${name}.run`, identify('schedule', `${name}@${at}`).id],
+    )
+    return rows[0]
+  }
+  const told = <T extends SchedulerEvent['type']>(type: T) =>
+    n.events.filter((event): event is Extract<SchedulerEvent, { type: T }> => event.type === type)
+  const end = async () => {
+    await n.schedule.stop()
+    await worker.drain()
+  }
+  return { ran, outcome, told, end }
+}
+
+function latch(): { readonly opened: Promise<void>; open(): void } {
+  let open = () => {}
+  const opened = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  return { opened, open: () => open() }
+}
+
+test('SC52: with overlap skip no tick is started while the one before is at work, and ticks go on afterwards', async () => {
+  const go = latch()
+  const n = await overlapping('skip', 'skip', () => go.opened)
+  await eventually('two ticks were left out', () => n.told('skipped').length >= 2)
+  expect(n.ran).toHaveLength(1)
+  expect(await jobs('skip')).toHaveLength(1)
+  go.open()
+  await eventually('the next has run', () => n.ran.length >= 2)
+  await n.end()
+  for (const { tick } of n.told('skipped')) expect(n.ran).not.toContain(tick.at.toISOString())
+})
+
+test('SC52, SC47, I5: with overlap replace the older run is ended: it is told, and nothing that it does later is stored', async () => {
+  const go = latch()
+  const done = latch()
+  let late: unknown
+  let wasAborted = false
+  await admin.query('create table written (what text)')
+  const n = await overlapping('replace', 'replace', async (op) => {
+    await op.transaction('first', ({ tx }) => tx.query("insert into written values ('first')").then(() => 1))
+    await new Promise<void>((resolve) => op.signal.addEventListener('abort', () => resolve(), { once: true }))
+    wasAborted = (op.signal.reason as { readonly code?: string }).code === 'LEASE_LOST'
+    await go.opened
+    late = await op
+      .transaction('late', ({ tx }) => tx.query("insert into written values ('late')").then(() => 1))
+      .catch((error: { readonly code: string }) => error.code)
+    done.open()
+    return 'late'
+  })
+  await eventually('it was replaced', () => n.told('replaced').length === 1)
+  const [first, second] = [n.ran[0] as string, n.told('replaced')[0]?.tick.at.toISOString()]
+  expect(n.told('replaced')[0]?.earlier).toBe('ended')
+  await eventually('the next has run', () => n.ran.length >= 2)
+  go.open()
+  await done.opened
+  await n.end()
+  expect([wasAborted, late]).toEqual([true, 'LEASE_LOST'])
+  const replaced = { code: 'REPLACED', by: `replace@${second}` }
+  expect(await n.outcome(first)).toEqual({ state: 'rejected', outcome: replaced })
+  expect(await n.outcome(second as string)).toEqual({ state: 'succeeded', outcome: second })
+  expect((await admin.query('select what from written')).rows).toEqual([{ what: 'first' }])
+})
+
+test('SC52, I11: with overlap replace a run whose call may have got through goes on beside the next one', async () => {
+  const go = latch()
+  const n = await overlapping('kept', 'replace', (op) =>
+    op.effect('call', { request: null, call: () => go.opened.then(() => 'done'), delivery: 'at-most-once' }),
+  )
+  await eventually('the next was due', () => n.told('replaced').length === 1)
+  expect(n.told('replaced')[0]?.earlier).toBe('kept')
+  await eventually('the next has run', () => n.ran.length >= 2)
+  go.open()
+  const first = n.ran[0] as string
+  await eventually('it is done', async () => (await n.outcome(first))?.state === 'succeeded')
+  await n.end()
+  expect(await n.outcome(first)).toEqual({ state: 'succeeded', outcome: 'done' })
+})
+
 test('wrong options are told at once', () => {
   const { once, kind } = node('options')
   const make = (options: object) => () => once.schedule('x', { kind, payload: null, ...options })
@@ -154,4 +264,8 @@ test('wrong options are told at once', () => {
   expect(make({ cron: '61 * * * *' })).toThrow(/minute/)
   expect(make({ everyMs: 60_000, kind: {} })).toThrow(/needs kind/)
   expect(make({ everyMs: 60_000, payload: undefined })).toThrow(/needs payload/)
+  expect(make({ everyMs: 60_000, overlap: 'replace', catchUp: 'all' })).toThrow(
+    /overlap replace goes with catchUp last/,
+  )
+  expect(make({ everyMs: 60_000, overlap: 'queue' })).toThrow(/overlap takes beside/)
 })

@@ -10,6 +10,7 @@ import { jobClaimCases } from './job-claim.cases.ts'
 import { jobDueCases } from './job-due.cases.ts'
 import { jobEffectCases } from './job-effect.cases.ts'
 import { jobOperatorCases } from './job-operator.cases.ts'
+import { jobReplaceCases } from './job-replace.cases.ts'
 import { jobStepCases } from './job-step.cases.ts'
 
 export const jobCases: readonly ConformanceCase<StoreHarness>[] = [
@@ -17,5 +18,6 @@ export const jobCases: readonly ConformanceCase<StoreHarness>[] = [
   ...jobStepCases,
   ...jobEffectCases,
   ...jobDueCases,
+  ...jobReplaceCases,
   ...jobOperatorCases,
 ]

@@ -49,6 +49,7 @@ export class MemorySteps {
   async changeEffect(lease: Lease, name: string, change: EffectChange): Promise<EffectAnswer> {
     const job = this.jobs.owned(lease)
     if (job === undefined) return 'fenced'
+    if (this.jobs.isLocked(lease.id)) return 'unresolved'
     const step = job.steps.get(name)
     if (step?.effect === undefined) throw new Error(`operation ${lease.id} has no effect of this name`)
     if (step.state === 'done' || step.state === 'refused') return 'decided'
@@ -60,9 +61,10 @@ export class MemorySteps {
   }
 
   /** Adds a step that is not there yet; `write` is what becomes true with it. */
-  add(lease: Lease, step: NewStep, write: () => void = () => {}): 'stored' | 'exists' | 'fenced' {
+  add(lease: Lease, step: NewStep, write: () => void = () => {}): FencedAnswer | 'exists' {
     const job = this.jobs.owned(lease)
     if (job === undefined) return 'fenced'
+    if (this.jobs.isLocked(lease.id)) return 'unresolved'
     if (job.steps.has(step.name)) return 'exists'
     const { effect, ...rest } = step
     const row = { ...rest, fence: lease.fence }
@@ -109,7 +111,7 @@ class MemoryOpenStep implements OpenStep<MemoryTx> {
       if (outbox.length > 0) this.#steps.jobs.operations.insert(outbox)
     })
     if (answer !== 'stored') this.#transaction.rollback()
-    return answer
+    return answer === 'unresolved' ? 'retry' : answer
   }
 
   async rollback(): Promise<'rolledBack'> {

@@ -19,25 +19,30 @@ import type {
   RenewAnswer,
   TakeOverAnswer,
 } from '../../store/job.ts'
+import type { JobReplacing } from '../../store/job-replace.ts'
 import type { NewRecord } from '../../store/operation.ts'
 import type { MemoryTx } from './database.ts'
 import { type Audit, MemoryJobOperator } from './job-operator.ts'
+import { MemoryJobReplacing } from './job-replace.ts'
 import { MemorySteps } from './job-steps.ts'
 import type { MemoryOperations } from './operations.ts'
 import { type JobRow, leftMs, recordOf } from './records.ts'
 
 type Steps = Pick<JobStore<MemoryTx>, 'steps' | 'openStep' | 'writeStep' | 'changeEffect'>
+type Replacing = JobReplacing<MemoryTx>
 type Operator = Pick<JobStore<MemoryTx>, 'resolveEffect' | 'resolveOperation' | 'redrive' | 'list' | 'history'>
 
 export class MemoryJobs implements JobStore<MemoryTx> {
   readonly operations: MemoryOperations
   readonly #steps: Steps
   readonly #operator: Operator
+  readonly #replacing: MemoryJobReplacing
 
   constructor(operations: MemoryOperations, audit: Audit) {
     this.operations = operations
     this.#steps = new MemorySteps(this)
     this.#operator = new MemoryJobOperator(this, audit)
+    this.#replacing = new MemoryJobReplacing(this)
   }
 
   async claim(job: NewJob, leaseMs: number): Promise<ClaimAnswer> {
@@ -72,6 +77,7 @@ export class MemoryJobs implements JobStore<MemoryTx> {
   }): Promise<TakeOverAnswer> {
     const found = this.#records.unfinished(job.id)
     if (found === undefined || found.fence !== job.fence || this.isHeld(found)) return { kind: 'busy' }
+    if (this.isLocked(job.id)) return { kind: 'busy' }
     if (found.state === 'parked') return { kind: 'parked' }
     if (found.claims >= job.claimsMax) {
       this.#park(found)
@@ -97,7 +103,9 @@ export class MemoryJobs implements JobStore<MemoryTx> {
         .sort((one, other) => Number(one.dueAtMs) - Number(other.dueAtMs))
     const claimed: DueJob[] = []
     const parked: JobRecord[] = []
-    for (const job of waiting().slice(0, limit)) {
+    for (const job of waiting()
+      .filter(({ id }) => !this.isLocked(id))
+      .slice(0, limit)) {
       const kind = kindOf(job)
       if (kind === undefined || Number(job.dueAtMs) > this.now) break
       if (job.claims >= kind.claimsMax) {
@@ -116,6 +124,7 @@ export class MemoryJobs implements JobStore<MemoryTx> {
     return leases.map(({ lease, leaseMs }) => {
       const job = this.owned(lease)
       if (job === undefined) return 'lost'
+      if (this.isLocked(lease.id)) return 'locked'
       const leaseUntilMs = this.now + leaseMs
       this.put({ ...job, leaseUntilMs, dueAtMs: job.kind === null ? null : leaseUntilMs })
       return 'renewed'
@@ -129,6 +138,7 @@ export class MemoryJobs implements JobStore<MemoryTx> {
 
   async complete(lease: Lease, record: NewRecord): Promise<FencedAnswer> {
     if (this.owned(lease) === undefined) return 'fenced'
+    if (this.isLocked(lease.id)) return 'unresolved'
     this.#records.keep(record)
     return 'stored'
   }
@@ -136,6 +146,7 @@ export class MemoryJobs implements JobStore<MemoryTx> {
   async release(lease: Lease, { failed, reason, ...release }: Release): Promise<FencedAnswer> {
     const job = this.owned(lease)
     if (job === undefined) return 'fenced'
+    if (this.isLocked(lease.id)) return 'unresolved'
     const proven = job.events.some(({ event, fence }) => event === 'resolved' && fence === lease.fence)
     const { state, dueInMs } =
       release.state === 'unknown' && proven ? { state: 'processing' as const, dueInMs: 0 } : release
@@ -156,6 +167,9 @@ export class MemoryJobs implements JobStore<MemoryTx> {
     return 'stored'
   }
 
+  replace: Replacing['replace'] = (job, delayMs) => this.#replacing.replace(job, delayMs)
+  replaceIn: Replacing['replaceIn'] = (tx, job, delayMs) => this.#replacing.replaceIn(tx, job, delayMs)
+  endIn: Replacing['endIn'] = (tx, record, by) => this.#replacing.endIn(tx, record, by)
   resolveEffect: Operator['resolveEffect'] = (effect, proof, act) => this.#operator.resolveEffect(effect, proof, act)
   resolveOperation: Operator['resolveOperation'] = (record, act) => this.#operator.resolveOperation(record, act)
   redrive: Operator['redrive'] = (id, act) => this.#operator.redrive(id, act)
@@ -174,6 +188,11 @@ export class MemoryJobs implements JobStore<MemoryTx> {
   owned({ id, token, fence }: Lease): JobRow | undefined {
     const job = this.#records.unfinished(id)
     return job?.token === token && job.fence === fence && this.isHeld(job) ? job : undefined
+  }
+
+  /** Whether an open transaction is about to replace or end it: an owner's write waits for that. */
+  isLocked(id: string): boolean {
+    return this.#replacing.isLocked(id)
   }
 
   isHeld(job: JobRow): boolean {

@@ -114,6 +114,16 @@ export class MemoryOperations implements OperationStore<MemoryTx> {
     return 'stored'
   }
 
+  /** Whether the caller's transaction has this key for itself. */
+  hasKey(tx: MemoryTx, id: string): boolean {
+    return this.#innerOf(tx).claims.some((claim) => claim.id === id)
+  }
+
+  /** Does `act` when the caller's transaction has ended, and what it has enlisted before. */
+  atEnd(tx: MemoryTx, act: (committed: boolean) => void): void {
+    this.#innerOf(tx).transaction.atEnd(act)
+  }
+
   async lookupIn(_tx: MemoryTx, id: string): Promise<FoundRecord | undefined> {
     return this.find(id)
   }

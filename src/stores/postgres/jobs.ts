@@ -32,6 +32,7 @@ import type {
   StepRecord,
   TakeOverAnswer,
 } from '../../store/job.ts'
+import type { EndAnswer, JobReplacing, ReplaceAnswer } from '../../store/job-replace.ts'
 import type { NewRecord } from '../../store/operation.ts'
 import type { Connections } from './connections.ts'
 import { GatedTransaction } from './gated-transaction.ts'
@@ -39,6 +40,7 @@ import { Group } from './group.ts'
 import type { PgClient, PgPool, PgResult } from './handle.ts'
 import { type JobOperatorStatements, jobOperatorStatements } from './job-operator.ts'
 import { JobRenewals } from './job-renewals.ts'
+import { PostgresJobReplacing } from './job-replace.ts'
 import { fromPrimary, toDueJob, toEvent, toJob, toStep, toSummary } from './job-rows.ts'
 import { JobRunner } from './job-run.ts'
 import { type Completion, type JobInsert, type JobStatements, jobStatements } from './job-statements.ts'
@@ -68,6 +70,7 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
   readonly #sql: JobStatements & StepStatements & JobOperatorStatements
   readonly #runner: JobRunner<C>
   readonly #renewals: JobRenewals
+  readonly #replacing: JobReplacing<C>
   readonly #finds: LookupGroup<JobRecord>
   readonly #inserts: Group<JobInsert, InsertAnswer | 'expired'>
   readonly #steps: Group<StepWrite, StepAnswer>
@@ -81,6 +84,7 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
     this.#sql = { ...jobStatements(schema), ...stepStatements(schema), ...jobOperatorStatements(schema) }
     this.#runner = new JobRunner(connections, settings)
     this.#renewals = new JobRenewals(pool, poolMax, settings, this.#sql)
+    this.#replacing = new PostgresJobReplacing(this.#runner, schema)
     this.#finds = new LookupGroup((ids) => this.#find(ids))
     this.#inserts = new Group({
       keyOf: ({ job }) => job.id,
@@ -121,6 +125,18 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
     }
     if (answer === 'stored' || answer === 'exists' || answer === 'busy') return answer
     throw new OnceError('NOT_A_TRANSACTION', 'the transaction of the handle ended before the job was enqueued')
+  }
+
+  replace(job: NewJob, delayMs: number | null): Promise<ReplaceAnswer> {
+    return this.#replacing.replace(job, delayMs)
+  }
+
+  replaceIn(tx: C, job: NewJob, delayMs: number | null): Promise<ReplaceAnswer> {
+    return this.#replacing.replaceIn(tx, job, delayMs)
+  }
+
+  endIn(tx: C, record: NewRecord, by: string): Promise<EndAnswer> {
+    return this.#replacing.endIn(tx, record, by)
   }
 
   find(id: string): Promise<JobRecord | undefined> {
