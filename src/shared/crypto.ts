@@ -14,7 +14,10 @@ function crypto(): typeof NodeCrypto {
   return loaded
 }
 
-/** One-shot hash of text or bytes, as text or as bytes. */
+/**
+ * One-shot hash of text or bytes, as text or as bytes. Bytes are copied out of a text into the pool of small buffers: with
+ * memory of its own for each hash it takes twice as long, and the garbage collector has to keep account of it.
+ */
 export function hash(algorithm: string, data: NodeCrypto.BinaryLike, encoding: NodeCrypto.BinaryToTextEncoding): string
 export function hash(algorithm: string, data: NodeCrypto.BinaryLike, encoding: 'buffer'): Buffer
 export function hash(
@@ -22,6 +25,7 @@ export function hash(
   data: NodeCrypto.BinaryLike,
   encoding: NodeCrypto.BinaryToTextEncoding | 'buffer',
 ): string | Buffer {
+  if (encoding === 'buffer') return Buffer.from(crypto().hash(algorithm, data, 'binary'), 'binary')
   return crypto().hash(algorithm, data, encoding)
 }
 

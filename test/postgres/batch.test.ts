@@ -1,7 +1,9 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { PgArray } from '../../src/stores/postgres/array.ts'
 import { type BatchPort, batchPort, sendBatch } from '../../src/stores/postgres/batch.ts'
 import type { PgClient, PgResult, PgStatement } from '../../src/stores/postgres/handle.ts'
+import { inlined } from '../../src/stores/postgres/inline.ts'
 import { createDatabase } from '../database.ts'
 
 let database: Awaited<ReturnType<typeof createDatabase>>
@@ -54,6 +56,44 @@ describe.each([{ pipeline: true }, { pipeline: false }])('a client with $pipelin
       ['COMMIT', null],
     ])
     expect(results[1]?.rows).toEqual([{ first: 'a', second: null }])
+    await client.end()
+  })
+
+  test('reads arrays in binary form and as written text alike', async () => {
+    const client = await connected(options)
+    const ids = ['00000000-0000-4000-8000-00000000000a', 'ffffffff-9abc-4def-8123-456789abcdef']
+    const texts = ['', 'a,"b\\c{}', 'null', 'z\u00fcrich \u{1f600}', 'x'.repeat(300)]
+    const bytes = [new Uint8Array(), Uint8Array.of(0, 255, 92, 34)]
+    const statement: PgStatement = {
+      text:
+        'select pg_catalog.array_to_json($1::uuid[])::text, pg_catalog.array_to_json($2::text[])::text, ' +
+        'pg_catalog.array_to_json($3::bytea[])::text, $4::uuid[]::text',
+      values: [
+        new PgArray('uuid', ids),
+        new PgArray('text', texts),
+        new PgArray('bytea', bytes),
+        new PgArray('uuid', []),
+      ],
+      columns: ['uuid', 'text', 'bytea', 'empty'],
+    }
+    const [sent] = await batch(client, [statement])
+    expect(JSON.parse(String(sent?.rows[0]?.['uuid']))).toEqual(ids)
+    expect(JSON.parse(String(sent?.rows[0]?.['text']))).toEqual(texts)
+    expect(JSON.parse(String(sent?.rows[0]?.['bytea']))).toEqual(['\\x', '\\x00ff5c22'])
+    expect(sent?.rows[0]?.['empty']).toBe('{}')
+    const written = await client.query({ text: inlined(statement), rowMode: 'array' })
+    expect(written.rows[0]).toEqual(Object.values(sent?.rows[0] ?? {}))
+    for (const wrong of [
+      '',
+      'ffffffff-9abc-4def-8123-456789abcde',
+      'ffffffff-9abc-4def-8123-456789abcdeg',
+      `${ids[0]}0`,
+    ]) {
+      const values = [new PgArray('uuid', [wrong])]
+      expect(() =>
+        sendBatch(client as unknown as PgClient, portOf(client), [{ text: 'select $1', values }], true, () => {}),
+      ).toThrow(TypeError)
+    }
     await client.end()
   })
 

@@ -15,6 +15,7 @@ import type {
   NewWaiting,
   WaitingClaim,
 } from '../../store/inbox.ts'
+import { PgArray } from './array.ts'
 import type { PgStatement } from './handle.ts'
 import { statementName } from './statement-name.ts'
 
@@ -93,16 +94,17 @@ export function inboxStatements(schema: string): InboxStatements {
     `do update set handled_at = ${CLOCK}, expires_at = excluded.expires_at ` +
     `where m.expires_at <= ${CLOCK} and m.fingerprint = excluded.fingerprint`
   const insertMarks = (keyed: boolean) =>
-    `insert into ${schema}.inbox (${MARK}) select u.id, $4::text, u.source, u.message_id, ` +
-    `pg_catalog.substr($3::bytea, 32 * u.i::int - 31, 32), ${after('$5')} from o, ` +
-    `unnest($1::uuid[], $2::text[], $8::text[]${keyed ? ', $9::text[]' : ''}) ` +
-    `with ordinality as u(id, message_id, source${keyed ? ', key' : ''}, i) ` +
+    `insert into ${schema}.inbox (${MARK}) select u.id, $4::text, u.source, u.message_id, u.fingerprint, o.expires_at ` +
+    `from o, unnest($1::uuid[], $2::text[], $3::bytea[], $8::text[]${keyed ? ', $9::text[]' : ''}) ` +
+    `as u(id, message_id, fingerprint, source${keyed ? ', key' : ''}) ` +
     (keyed ? `where u.key is null or not exists (${earlier('$4::text', 'u.key')}) ` : '') +
     // In one order, so that two batches with the same messages cannot deadlock.
     `order by u.id`
   // sql-built: as above.
   const many = (insert: string) =>
-    `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}), ${marked(insert)}`
+    `${tag('mark_many')} with o as materialized (select ${schema}.open($6::text), ${limitLocks('$7')}, ${after('$5')} as expires_at), ` +
+    // sql-built: as above.
+    marked(insert)
   // Made once: the hot path would spend more on putting texts together than on sending them.
   const answers = ['xid', 'marks']
   const texts = {
@@ -176,15 +178,28 @@ export function inboxStatements(schema: string): InboxStatements {
     },
     markMany: (runs, options, lockTimeoutMs) => {
       const keyed = runs.some((run) => run.stopKey !== undefined)
+      const marks = runs.map((run) => run.mark)
       const values = [
-        runs.map((run) => run.mark.id),
-        runs.map((run) => run.mark.messageId),
-        joinFingerprints(runs),
-        runs[0]?.mark.consumer ?? '',
+        new PgArray(
+          'uuid',
+          marks.map((mark) => mark.id),
+        ),
+        new PgArray(
+          'text',
+          marks.map((mark) => mark.messageId),
+        ),
+        new PgArray(
+          'bytea',
+          marks.map((mark) => mark.fingerprint),
+        ),
+        marks[0]?.consumer ?? '',
         options.retentionMs,
         String(options.idleTimeoutMs),
         String(lockTimeoutMs),
-        runs.map((run) => run.mark.source),
+        new PgArray(
+          'text',
+          marks.map((mark) => mark.source),
+        ),
       ]
       if (!keyed) return { ...(options.marksFirst ? texts.markManyFirst : texts.markMany), values }
       return { ...texts.markManyKeyed, values: [...values, runs.map((run) => run.stopKey ?? null)] }

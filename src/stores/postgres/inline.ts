@@ -8,6 +8,7 @@
  * @module
  */
 
+import { PgArray } from './array.ts'
 import type { PgStatement } from './handle.ts'
 
 /** Text of the statement with `$1`, `$2`, ... replaced by encoded values. Only for our own statements. */
@@ -27,6 +28,7 @@ function literal(value: unknown): string {
   if (typeof value === 'string') return textLiteral(Buffer.from(value, 'utf8'))
   if (value instanceof Uint8Array) return `pg_catalog.decode('${Buffer.from(value).toString('hex')}', 'hex')`
   if (Array.isArray(value)) return arrayLiteral(value)
+  if (value instanceof PgArray) return arrayLiteral(value.values)
   throw new TypeError('a value of this kind cannot be written into a statement')
 }
 

@@ -1,10 +1,13 @@
 /**
  * Wire: several prepared statements as one piece of PostgreSQL's protocol (version 3), with one Sync at the end or none.
  *
- * Nothing is described: the sender knows what its own statements answer. Values travel as text, bytes as they are.
+ * Nothing is described: the sender knows what its own statements answer. Values travel as text, bytes and `PgArray`s as
+ * they are.
  *
  * @module
  */
+
+import { ELEMENT_TYPES, PgArray } from './array.ts'
 
 /** One statement of a batch. */
 export interface WireStatement {
@@ -84,7 +87,7 @@ function encodeParse(name: string, text: string): void {
 
 function encodeValues(values: readonly unknown[]): void {
   int16(values.length)
-  for (const value of values) int16(value instanceof Uint8Array ? BINARY : TEXT)
+  for (const value of values) int16(value instanceof Uint8Array || value instanceof PgArray ? BINARY : TEXT)
   int16(values.length)
   for (const value of values) {
     if (value === null || value === undefined) {
@@ -92,11 +95,40 @@ function encodeValues(values: readonly unknown[]): void {
     } else if (value instanceof Uint8Array) {
       int32(value.byteLength)
       bytes(value)
+    } else if (value instanceof PgArray) {
+      const start = end
+      int32(0)
+      encodeArray(value)
+      setInt32(end - start - 4, start)
     } else {
       const start = end
       int32(0)
       utf8(textOf(value))
       setInt32(end - start - 4, start)
+    }
+  }
+}
+
+/** One dimension that counts from 1, without nulls; each element with its length in front. */
+function encodeArray({ type, values }: PgArray): void {
+  int32(values.length === 0 ? 0 : 1)
+  int32(0)
+  int32(ELEMENT_TYPES[type])
+  if (values.length === 0) return
+  int32(values.length)
+  int32(1)
+  for (const value of values) {
+    if (type === 'uuid') {
+      int32(UUID_BYTES)
+      uuid(value as string)
+    } else if (typeof value === 'string') {
+      const start = end
+      int32(0)
+      utf8(value)
+      setInt32(end - start - 4, start)
+    } else {
+      int32(value.byteLength)
+      bytes(value)
     }
   }
 }
@@ -166,6 +198,32 @@ function bytes(value: Uint8Array): void {
   scratch.set(value, end)
   end += value.byteLength
 }
+
+const UUID_BYTES = 16
+const DASHES_MAX = 4
+const DASH = 0x2d
+
+function uuid(text: string): void {
+  // Digits of a text that is longer are looked at, but never more bytes than these are written.
+  room(UUID_BYTES)
+  let written = 0
+  let wrong = text.length > 2 * UUID_BYTES + DASHES_MAX
+  for (let index = 0; index < text.length && written < UUID_BYTES; index += 2) {
+    if (text.charCodeAt(index) === DASH) index += 1
+    const byteValue = ((DIGITS[text.charCodeAt(index)] ?? -1) << 4) | (DIGITS[text.charCodeAt(index + 1)] ?? -1)
+    if (byteValue < 0) wrong = true
+    scratch[end + written] = byteValue
+    written += 1
+  }
+  if (wrong || written < UUID_BYTES) throw new TypeError('a value that is no uuid cannot be sent as one')
+  end += UUID_BYTES
+}
+
+/** Values of hexadecimal digits by character code; -1 = none. */
+const DIGITS: Int8Array = Int8Array.from({ length: 128 }, (_, code) => {
+  const digit = Number.parseInt(String.fromCharCode(code), 16)
+  return Number.isNaN(digit) ? -1 : digit
+})
 
 /** Texts up to this length are copied here while they are ASCII: for a short one the call to `write` costs more. */
 const SHORT_TEXT = 64
