@@ -168,14 +168,25 @@ export function problemOf(
   })
 }
 
-/** A refusal that is no error of ours: 403 and 413. Nothing was started. */
-export function plainProblem(settings: ProblemSettings, status: number, title: string, detail: string): WholeResponse {
+/** A handler that failed. Nothing of it is stored, and the same key may be sent again. */
+export function failureProblem(settings: ProblemSettings, detail: string): WholeResponse {
+  return plainProblem(settings, 500, 'Internal Server Error', detail, true)
+}
+
+/** An answer that is no error of ours: 403, 413 and 500. */
+export function plainProblem(
+  settings: ProblemSettings,
+  status: number,
+  title: string,
+  detail: string,
+  retryable = false,
+): WholeResponse {
   return problem(settings, {
     type: 'about:blank',
     title,
     status,
     detail,
-    members: { retryable: false, safe_new_key: false, operation_state: status === 413 ? 'not-started' : 'unknown' },
+    members: { retryable, safe_new_key: false, operation_state: status === 413 ? 'not-started' : 'unknown' },
     headers: [],
   })
 }

@@ -4,18 +4,20 @@
  * @module
  */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
 import { lendContext } from '../../http/context.ts'
 import { Guard } from '../../http/guard.ts'
-import { readBody } from '../../http/node/body.ts'
+import { readBody, readInstead } from '../../http/node/body.ts'
 import { guardNode } from '../../http/node/exchange.ts'
+import { type FastifyReply, isReplay, sendReplay, sendReply } from '../../http/node/fastify-reply.ts'
 import type { RouteOptions } from '../../http/options.ts'
-import { groupedHeaders, type WholeResponse } from '../../http/response.ts'
 import { type StatusOptions, StatusResource } from '../../http/status.ts'
 import type { Once } from '../../once.ts'
 
 export { onceOf } from '../../http/context.ts'
 export type { HandlerContext } from '../../http/exchange.ts'
+export type { FastifyReply } from '../../http/node/fastify-reply.ts'
 export type * from '../../http/options.ts'
 export type { HeaderList, WholeResponse } from '../../http/response.ts'
 export type { StatusOptions } from '../../http/status.ts'
@@ -28,14 +30,6 @@ export interface FastifyRequest {
   readonly originalUrl?: string
   readonly body?: unknown
   readonly routeOptions?: { readonly url?: string | undefined } | undefined
-}
-
-/** The part of Fastify's reply that is used. */
-export interface FastifyReply {
-  readonly raw: ServerResponse
-  code(status: number): unknown
-  header(name: string, value: unknown): unknown
-  send(body?: unknown): unknown
 }
 
 /** Hooks of a route; spread them into its options. */
@@ -67,13 +61,27 @@ export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
 ): FastifyHooks {
   const guard = new Guard<Tx, Req>('idempotency', once, options)
   return {
-    preParsing(request, reply, _payload, done) {
-      const read = (body: Awaited<ReturnType<typeof readBody>>) => {
-        if (body === 'too-large') send(reply, guard.tooLarge())
-        else if (body !== 'gone') done(null)
+    preParsing(request, reply, payload, done) {
+      const { raw } = request
+      const { bodyBytesMax } = guard.policy
+      if (!guard.guards(raw.method ?? '')) {
+        done(null)
+      } else if (payload === raw) {
+        readBody(raw, bodyBytesMax).then(
+          (body) => {
+            if (body === 'too-large') sendReply(reply, guard.tooLarge())
+            else if (body !== 'gone') done(null)
+          },
+          // The guard asks again, and then it knows how to tell it.
+          () => done(null),
+        )
+      } else {
+        // A hook in front has replaced it, to inflate it for instance.
+        readInstead(raw, payload as Readable, bodyBytesMax).then((body) => {
+          if (body === 'too-large') sendReply(reply, guard.tooLarge())
+          else done(null, Object.assign(body, { receivedEncodedLength: receivedLength(raw, payload) }) as never)
+        }, done)
       }
-      if (guard.guards(request.raw.method ?? '')) readBody(request.raw, guard.policy.bodyBytesMax).then(read, done)
-      else done(null)
     },
     preHandler(request, reply, done) {
       const exchange = {
@@ -92,7 +100,7 @@ export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
         },
         unguarded: () => done(),
         failed: (error) => done(error as Error),
-        send: (answer) => send(reply, answer),
+        send: (answer) => (isReplay(answer, guard.policy.replayHeader) ? sendReplay : sendReply)(reply, answer),
       })
     },
   }
@@ -110,15 +118,14 @@ export function operationStatus<Tx, Req extends FastifyRequest = FastifyRequest>
   const status = new StatusResource<Tx, Req>('operationStatus', once, options)
   return (request, reply) => {
     status.answer(request as Req, request.originalUrl ?? request.url).then(
-      (answer) => send(reply, answer),
+      (answer) => sendReply(reply, answer),
       (error: unknown) => reply.send(error),
     )
   }
 }
 
-/** Through the reply, so that hooks of the application (CORS, compression) see it. */
-function send(reply: FastifyReply, { status, headers, body }: WholeResponse): void {
-  reply.code(status)
-  for (const [name, value] of groupedHeaders(headers)) reply.header(name, value)
-  reply.send(body.byteLength === 0 ? undefined : Buffer.from(body))
+/** Fastify compares it with Content-Length. A hook that replaces the body has to know it; one that does not is believed. */
+function receivedLength({ headers }: IncomingMessage, payload: unknown): number {
+  const known = (payload as { readonly receivedEncodedLength?: number }).receivedEncodedLength
+  return known ?? Number(headers['content-length'] ?? 0)
 }

@@ -23,6 +23,8 @@ export type { EncryptionKeys } from '../../http/stored.ts'
 /** The part of Hono's context that is used. */
 export interface HonoContext {
   readonly req: LentRequest & { readonly routePath: string }
+  /** Whether anybody has answered. */
+  readonly finalized?: boolean
   get res(): Response
   set res(response: Response | undefined)
 }
@@ -63,6 +65,8 @@ export function idempotency<Tx, Ctx extends HonoContext = HonoContext>(
       lendContext(context, handlerContext)
       ran = true
       await next()
+      // Asked for `res`, Hono would make an empty 200.
+      if (context.finalized === false) throw new Error('the handler behind idempotency returned no Response')
       return context.res
     })
     if (answer === undefined) {

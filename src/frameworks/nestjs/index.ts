@@ -12,9 +12,10 @@ import { Observable, type Subscription } from 'rxjs'
 import { lendContext } from '../../http/context.ts'
 import { Guard } from '../../http/guard.ts'
 import { guardNode } from '../../http/node/exchange.ts'
+import { type FastifyReply, isReplay, sendReplay, sendReply } from '../../http/node/fastify-reply.ts'
 import { sendWhole } from '../../http/node/held-response.ts'
 import type { RouteOptions } from '../../http/options.ts'
-import { groupedHeaders, type WholeResponse } from '../../http/response.ts'
+import type { WholeResponse } from '../../http/response.ts'
 import { type StatusOptions, StatusResource } from '../../http/status.ts'
 import type { Once } from '../../once.ts'
 
@@ -138,7 +139,7 @@ export function operationStatus<Tx>(
 ): (request: NestRequest, response: object) => Promise<void> {
   const status = new StatusResource<Tx, NestRequest>('operationStatus', once, options)
   return async (request, response) => {
-    send(response, await status.answer(request, request.originalUrl ?? request.url ?? '/'))
+    send(response, await status.answer(request, request.originalUrl ?? request.url ?? '/'), false)
   }
 }
 
@@ -179,21 +180,13 @@ function guarded<Tx>(
       },
       unguarded: run,
       failed: (error) => subscriber.error(error),
-      send: (answer) => send(response, answer),
+      send: (answer) => send(response, answer, isReplay(answer, guard.policy.replayHeader)),
     })
     return () => running?.unsubscribe()
   })
 }
 
-/** Fastify's reply, as far as it is used. */
-interface Reply {
-  readonly raw: ServerResponse
-  code(status: number): unknown
-  header(name: string, value: unknown): unknown
-  send(body?: unknown): unknown
-}
-
-function isReply(response: object): response is Reply {
+function isReply(response: object): response is FastifyReply {
   return 'raw' in response && 'code' in response
 }
 
@@ -201,14 +194,10 @@ function rawOf(response: object): ServerResponse {
   return isReply(response) ? response.raw : (response as ServerResponse)
 }
 
-function send(response: object, { status, headers, body }: WholeResponse): void {
-  if (!isReply(response)) {
-    sendWhole(response as ServerResponse, { status, headers, body })
-    return
-  }
-  response.code(status)
-  for (const [name, value] of groupedHeaders(headers)) response.header(name, value)
-  response.send(body.byteLength === 0 ? undefined : Buffer.from(body))
+function send(response: object, answer: WholeResponse, replayed: boolean): void {
+  if (!isReply(response)) sendWhole(response as ServerResponse, answer)
+  else if (replayed) sendReplay(response, answer)
+  else sendReply(response, answer)
 }
 
 /** Nest registers whole paths, global prefix included. */

@@ -11,7 +11,7 @@ import type { ParsedRequest } from '../../http/node/body.ts'
 import { guardNode } from '../../http/node/exchange.ts'
 import { type HeldResponse, sendWhole } from '../../http/node/held-response.ts'
 import type { RouteOptions } from '../../http/options.ts'
-import { plainProblem } from '../../http/problem.ts'
+import { failureProblem } from '../../http/problem.ts'
 import { type StatusOptions, StatusResource } from '../../http/status.ts'
 import type { Once } from '../../once.ts'
 
@@ -53,7 +53,7 @@ export function idempotency<Tx>(once: Once<Tx>, options: NodeRouteOptions, handl
   return (request, response) => {
     const fail = (error: unknown, held?: HeldResponse) => {
       guard.policy.onError(error, request)
-      const problem = plainProblem(guard.policy.problems, 500, 'Internal Server Error', 'The request failed.')
+      const problem = failureProblem(guard.policy.problems, 'The request failed.')
       if (held === undefined) sendWhole(response, problem)
       else held.fail(problem)
     }
@@ -87,7 +87,7 @@ export function operationStatus<Tx>(once: Once<Tx>, options: StatusOptions<Incom
       (answer) => sendWhole(response, answer),
       (error: unknown) => {
         status.policy.onError(error, request)
-        sendWhole(response, plainProblem(status.policy.problems, 500, 'Internal Server Error', 'The request failed.'))
+        sendWhole(response, failureProblem(status.policy.problems, 'The request failed.'))
       },
     )
   }

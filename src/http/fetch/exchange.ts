@@ -130,11 +130,28 @@ async function readBytes(request: Request, bytesMax: number): Promise<Uint8Array
 /** Without the signal: a caller that hangs up does not stop the work. */
 function withBody(raw: Request, bytes: Uint8Array): Request {
   const { method, headers, url } = raw
-  return new Request(url, {
+  const made = new Request(url, {
     method,
     headers,
     ...(bytes.byteLength === 0 ? {} : { body: bytes as Uint8Array<ArrayBuffer> }),
   })
+  return withMembers(made, raw)
+}
+
+/** What the host has put on its requests besides (`nextUrl`, `cookies`, `params`), read from the one that it made. */
+function withMembers(made: Request, raw: Request): Request {
+  for (let owner: object | null = raw; owner !== null; owner = Object.getPrototypeOf(owner) as object | null) {
+    if (owner === Request.prototype) break
+    for (const name of Object.getOwnPropertyNames(owner)) {
+      if (name in made) continue
+      const get = (): unknown => {
+        const value: unknown = Reflect.get(raw, name)
+        return typeof value === 'function' ? (value.bind(raw) as unknown) : value
+      }
+      Object.defineProperty(made, name, { configurable: true, enumerable: true, get })
+    }
+  }
+  return made
 }
 
 /** A handler's response, read as far as it is kept. */
@@ -147,8 +164,10 @@ interface Captured {
 }
 
 async function capture(response: Response, bytesMax: number, pass: boolean): Promise<Captured> {
-  if (!(response instanceof Response)) throw new TypeError('a guarded handler returns a Response')
+  if (!isResponse(response)) throw new TypeError('a guarded handler returns a Response')
   const { status } = response
+  // `Response.error()` has 0: refused before the commit, because nobody can send it.
+  if (status < 200) throw new RangeError(`an answer cannot have the status ${status}`)
   const headers: HeaderList = [...response.headers]
   const untouched = () => response
   if (response.headers.get('content-type')?.toLowerCase().startsWith('text/event-stream') === true) {
@@ -165,7 +184,7 @@ async function capture(response: Response, bytesMax: number, pass: boolean): Pro
   const chunks: Uint8Array[] = []
   let size = 0
   const again = (body: ConstructorParameters<typeof Response>[0]) => () =>
-    new Response(body, { status, statusText: response.statusText, headers: response.headers })
+    new Response(body, { status, statusText: response.statusText, headers: [...response.headers] })
   for (;;) {
     const { done, value } = await reader.read()
     if (done) break
@@ -179,6 +198,14 @@ async function capture(response: Response, bytesMax: number, pass: boolean): Pro
   }
   const body = Buffer.concat(chunks)
   return { produced: whole(status, headers, body), response: again(body), drop: () => {} }
+}
+
+/** Also one of another copy of fetch, such as undici from npm. */
+function isResponse(response: unknown): response is Response {
+  if (response instanceof Response) return true
+  if (typeof response !== 'object' || response === null) return false
+  const { status, headers, body } = response as Partial<Response>
+  return typeof status === 'number' && typeof headers?.get === 'function' && body !== undefined
 }
 
 /**

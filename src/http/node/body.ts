@@ -7,7 +7,9 @@
  * @module
  */
 
-import type { IncomingMessage } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import { Readable } from 'node:stream'
+import { isJson, parseMediaType } from '../../fingerprint/media-type.ts'
 import type { RequestBody } from '../exchange.ts'
 import { NO_BODY } from '../response.ts'
 import { SetupError } from '../setup-error.ts'
@@ -22,7 +24,7 @@ export interface ParsedRequest {
 const BODY = Symbol('effectively-once body')
 
 interface Read extends IncomingMessage {
-  [BODY]?: Buffer
+  [BODY]?: RequestBody
 }
 
 /**
@@ -35,28 +37,78 @@ export async function readBody(
   bytesMax: number,
   parsed: ParsedRequest = request as ParsedRequest,
 ): Promise<RequestBody | 'too-large' | 'gone'> {
+  const known = (request as Read)[BODY]
+  if (known !== undefined) return known
   if (hasNoBody(request)) return { bytes: NO_BODY, contentDecoded: false }
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) return 'too-large'
-  const known = (request as Read)[BODY]
-  if (known !== undefined) return { bytes: known, contentDecoded: false }
-  if (request.readableDidRead || request.readableEnded) return keptBody(parsed, bytesMax)
+  if (request.readableDidRead || request.readableEnded) return keptBody(parsed, request.headers, bytesMax)
   const bytes = await readAndPutBack(request, bytesMax)
   if (!Buffer.isBuffer(bytes)) return bytes
-  ;(request as Read)[BODY] = bytes
-  return { bytes, contentDecoded: false }
+  const read: RequestBody = { bytes, contentDecoded: false }
+  ;(request as Read)[BODY] = read
+  return read
 }
 
-function hasNoBody({ headers }: IncomingMessage): boolean {
+/**
+ * The body, where a layer in front has put a stream of its own in the place of the request, for instance one that
+ * inflates: read, remembered for `readBody`, and given back as a stream to go on with.
+ */
+export async function readInstead(
+  request: IncomingMessage,
+  payload: AsyncIterable<Uint8Array | string>,
+  bytesMax: number,
+): Promise<Readable | 'too-large'> {
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of payload) {
+    const bytes = Buffer.from(chunk as Uint8Array)
+    size += bytes.byteLength
+    if (size > bytesMax) return 'too-large'
+    chunks.push(bytes)
+  }
+  const bytes = Buffer.concat(chunks)
+  ;(request as Read)[BODY] = { bytes, contentDecoded: true }
+  return Readable.from(bytes.byteLength === 0 ? [] : [bytes])
+}
+
+/** In HTTP/1 the head says whether there is a body, as it came: layers in front change `headers`. In HTTP/2 it need not. */
+function hasNoBody({ headers, rawHeaders, httpVersionMajor }: IncomingMessage): boolean {
+  if (httpVersionMajor > 1 || headers['transfer-encoding'] !== undefined) return false
   const length = headers['content-length']
-  return headers['transfer-encoding'] === undefined && (length === undefined || length === '0')
+  if (length !== undefined && length !== '0') return false
+  return !rawHeaders.some((name, at) => at % 2 === 0 && saysBody(name.toLowerCase(), rawHeaders[at + 1]))
+}
+
+function saysBody(name: string, value: string | undefined): boolean {
+  return name === 'transfer-encoding' || (name === 'content-length' && value !== '0')
 }
 
 /** Parsers inflate before they keep anything. */
-function keptBody({ body, rawBody }: ParsedRequest, bytesMax: number): RequestBody | 'too-large' {
+function keptBody(
+  { body, rawBody }: ParsedRequest,
+  headers: IncomingHttpHeaders,
+  bytesMax: number,
+): RequestBody | 'too-large' {
   const bytes = bytesOf(rawBody) ?? bytesOf(body)
   if (bytes !== undefined) return bytes.byteLength > bytesMax ? 'too-large' : { bytes, contentDecoded: true }
-  if (body !== undefined) return { parsed: body }
-  throw new SetupError('the body of the request was read before and nothing of it was kept; put idempotency first')
+  if (body !== undefined && isWhole(body, headers)) return { parsed: body }
+  throw new SetupError('the body of the request was read before and not all of it was kept; put idempotency first')
+}
+
+/** Longest body that may parse to `{}`, bytes; a few more when it came compressed. */
+const EMPTY_BYTES_MAX = 64
+
+/**
+ * Whether what was parsed is all that was sent. What reads uploads leaves the files elsewhere, and parsers lay an empty
+ * object where they have parsed nothing: compared by that, one upload would be answered with the answer to another.
+ */
+function isWhole(body: unknown, headers: IncomingHttpHeaders): boolean {
+  const type = parseMediaType(headers['content-type'] ?? '')
+  if (type?.essence.startsWith('multipart/') === true) return false
+  const isEmpty = typeof body === 'object' && body !== null && Object.keys(body).length === 0
+  if (!isEmpty) return true
+  const mayBeEmpty = type === undefined || isJson(type) || type.essence === 'application/x-www-form-urlencoded'
+  return mayBeEmpty && Number(headers['content-length'] ?? 0) <= EMPTY_BYTES_MAX
 }
 
 function bytesOf(value: unknown): Uint8Array | undefined {
@@ -92,7 +144,7 @@ function readAndPutBack(request: IncomingMessage, bytesMax: number): Promise<Buf
         }
         chunks.push(bytes)
       }
-      if (!request.complete) return
+      if (!request.complete && !hasEnded(request)) return
       const whole = Buffer.concat(chunks)
       if (whole.byteLength > 0) request.unshift(whole)
       done(whole)
@@ -105,6 +157,12 @@ function readAndPutBack(request: IncomingMessage, bytesMax: number): Promise<Buf
     request.on('error', gone)
     if (request.destroyed) gone()
   })
+}
+
+/** All of it has arrived, and nobody has been told yet. Only requests of HTTP/1 have a public member that says so. */
+function hasEnded(request: IncomingMessage): boolean {
+  const { _readableState: state } = request as { readonly _readableState?: { readonly ended?: boolean } }
+  return state?.ended === true
 }
 
 function next(request: IncomingMessage): Buffer | string | null {

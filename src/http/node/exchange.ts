@@ -7,7 +7,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Answer, Exchange, HandlerContext } from '../exchange.ts'
 import type { Guard } from '../guard.ts'
-import { plainProblem } from '../problem.ts'
+import { failureProblem } from '../problem.ts'
 import type { WholeResponse } from '../response.ts'
 import { type ParsedRequest, readBody } from './body.ts'
 import { HeldResponse, sendWhole } from './held-response.ts'
@@ -75,7 +75,7 @@ async function guarded<Tx, Req>(
   } catch (error) {
     if (held === undefined) throw error
     onError(error, exchange.request)
-    held.replace(plainProblem(problems, 500, 'Internal Server Error', 'The request was not carried out.'))
+    held.replace(failureProblem(problems, 'The request was not carried out.'))
     return true
   }
   switch (answer.kind) {

@@ -47,7 +47,10 @@ export interface HoldOptions {
 }
 
 export class HeldResponse {
-  /** The handler's answer once it is complete, or known to be one that cannot be kept. Never rejects. */
+  /**
+   * The handler's answer once it is complete, or known to be one that cannot be kept. Rejects when the handler, or the
+   * framework for it, has cut it off: then there will be none.
+   */
   readonly produced: Promise<Produced>
   readonly #response: ServerResponse
   readonly #options: HoldOptions
@@ -55,6 +58,7 @@ export class HeldResponse {
   /** What lay on the response before the handler started: headers of outer layers. */
   readonly #outer: readonly (readonly [string, number | string | string[]])[]
   #tell: (produced: Produced) => void = () => {}
+  #giveUp: (error: Error) => void = () => {}
   #phase: Phase = 'holding'
   #headed = false
   #told = false
@@ -67,14 +71,21 @@ export class HeldResponse {
   #trailers: Parameters<ServerResponse['addTrailers']>[0][] = []
   /** The caller hung up while the answer was held. */
   #hungUp = false
+  /** The server has closed an idle connection: a held answer looks idle. */
+  #timedOut = false
+  /** Cut off by the handler after a part of it was told. */
+  #cut = false
   #socket: ServerResponse['socket'] = null
 
   constructor(response: ServerResponse, options: HoldOptions) {
     this.#response = response
     this.#options = options
-    this.produced = new Promise((resolve) => {
+    this.produced = new Promise((resolve, reject) => {
       this.#tell = resolve
+      this.#giveUp = reject
     })
+    // Whoever waits for it may have stopped waiting.
+    this.produced.catch(() => {})
     this.#native = nativeOf(response)
     this.#outer = headerEntries(response)
     this.#hold()
@@ -89,6 +100,7 @@ export class HeldResponse {
     if (!this.#ended) {
       for (const chunk of this.#chunks) Reflect.apply(this.#native.write, response, [chunk])
       if (this.#needDrain) queueMicrotask(() => response.emit('drain'))
+      if (this.#cut) response.destroy()
     } else {
       response.statusCode = this.#status
       for (const trailers of this.#trailers) Reflect.apply(this.#native.addTrailers, response, [trailers])
@@ -171,9 +183,13 @@ export class HeldResponse {
     writeEarlyHints(_hints: unknown, callback?: () => void): void {
       callback?.()
     },
+    destroy(this: ServerResponse, error?: Error): ServerResponse {
+      return heldBy(this).#destroy(error)
+    },
     emit(this: ServerResponse, event: string, ...args: unknown[]): boolean {
       const held = heldBy(this)
-      if (event === 'close' && held.#isHolding) return held.#hideHangUp()
+      if (event === 'close' && held.#isHolding) return held.#closed()
+      if (event === 'timeout') held.#timedOut = true
       return Reflect.apply(held.#native.emit, this, [event, ...args]) as boolean
     },
   }
@@ -324,10 +340,38 @@ export class HeldResponse {
     this.#tell(produced)
   }
 
+  /** What a broken pipe and many error handlers do: nothing of the answer has left, so it can be another one. */
+  #destroy(error: Error | undefined): ServerResponse {
+    const response = this.#response
+    if (this.#phase === 'open') return Reflect.apply(this.#native.destroy, response, [error]) as ServerResponse
+    if (this.#phase === 'holding') {
+      if (this.#told) this.#cut = true
+      else this.#abandon(error ?? new Error('the handler has cut its answer off'))
+    }
+    return response
+  }
+
+  #abandon(error: Error): void {
+    this.#told = true
+    this.#giveUp(error)
+  }
+
+  #closed(): boolean {
+    const socket = Object.hasOwn(this.#response, 'socket') ? this.#response.socket : null
+    // Neither the caller nor a time-out has closed the connection, so what answers has, in the middle of its answer.
+    const byUs = socket !== null && !socket.readableEnded && (socket.errored ?? null) === null && !this.#timedOut
+    if (byUs && this.#phase === 'holding' && this.#headed && !this.#told) {
+      this.#abandon(new Error('the connection was cut before the answer was complete'))
+    }
+    return this.#hideHangUp()
+  }
+
   /** Undoes what node does before it tells of a closed connection. */
   #hideHangUp(): boolean {
     const response = this.#response as ServerResponse & { _closed?: boolean }
     this.#hungUp = true
+    // A response of HTTP/2 shows no sign of it but the event, and drops by itself what is sent later.
+    if (!Object.hasOwn(response, 'socket')) return false
     response.destroyed = false
     response._closed = false
     this.#socket = response.socket
@@ -338,8 +382,10 @@ export class HeldResponse {
   #showHangUp(): void {
     if (!this.#hungUp) return
     const response = this.#response as ServerResponse & { _closed?: boolean }
-    response.destroyed = true
-    response._closed = true
+    if (Object.hasOwn(response, 'socket')) {
+      response.destroyed = true
+      response._closed = true
+    }
     Reflect.apply(this.#native.emit, response, ['close'])
   }
 
@@ -357,6 +403,7 @@ interface Native {
   readonly writeHead: Method
   readonly emit: Method
   readonly addTrailers: Method
+  readonly destroy: Method
 }
 
 function nativeOf(response: ServerResponse): Native {
@@ -367,6 +414,7 @@ function nativeOf(response: ServerResponse): Native {
     writeHead: method('writeHead'),
     emit: method('emit'),
     addTrailers: method('addTrailers'),
+    destroy: method('destroy'),
   }
 }
 
