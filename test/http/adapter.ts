@@ -13,8 +13,11 @@ export interface Reply {
   readonly status: number
   readonly headers?: readonly (readonly [string, string])[]
   readonly body?: string | Uint8Array
-  /** `whole` (default); `stream`: as a stream of chunks; `twice`: answered a second time with another body. */
-  readonly as?: 'whole' | 'stream' | 'twice'
+  /**
+   * `whole` (default); `stream`: as a stream of chunks; `broken`: as one that fails in the middle; `twice`: answered a
+   * second time with another body.
+   */
+  readonly as?: 'whole' | 'stream' | 'broken' | 'twice'
 }
 
 /** What a handler gets. */

@@ -637,6 +637,32 @@ export const scenarios: readonly Scenario[] = [
     },
   },
   {
+    name: 'B01, B03: an answer that breaks off in the middle is rolled back and tells nothing, and a retry runs',
+    run: (adapter, world) => {
+      let calls = 0
+      return staged(
+        adapter,
+        world,
+        {
+          // Koa leaves such an answer open.
+          options: adapter.name === 'koa' ? { timeoutMs: 500 } : {},
+          reply: () => {
+            calls += 1
+            return calls === 1 ? { ...created(), as: 'broken' } : created()
+          },
+        },
+        async (stage) => {
+          const first = await stage.post()
+          assert.equal(first.status >= 500, true, first.text)
+          assert.doesNotMatch(first.text, /source/)
+          assert.equal(await stage.written(), 0)
+          assert.equal((await stage.post()).status, 201)
+          assert.equal(await stage.written(), 1)
+        },
+      )
+    },
+  },
+  {
     name: 'T6: a handler that never answers is cut off: 503, rolled back, and the key is free again',
     run: (adapter, world) => {
       let calls = 0

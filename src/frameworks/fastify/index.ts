@@ -5,7 +5,7 @@
  */
 
 import type { IncomingMessage } from 'node:http'
-import type { Readable } from 'node:stream'
+import { Readable } from 'node:stream'
 import { lendContext } from '../../http/context.ts'
 import { Guard } from '../../http/guard.ts'
 import { readBody, readInstead } from '../../http/node/body.ts'
@@ -63,25 +63,17 @@ export function idempotency<Tx, Req extends FastifyRequest = FastifyRequest>(
   return {
     preParsing(request, reply, payload, done) {
       const { raw } = request
-      const { bodyBytesMax } = guard.policy
-      if (!guard.guards(raw.method ?? '')) {
-        done(null)
-      } else if (payload === raw) {
-        readBody(raw, bodyBytesMax).then(
-          (body) => {
-            if (body === 'too-large') sendReply(reply, guard.tooLarge())
-            else if (body !== 'gone') done(null)
-          },
-          // The guard asks again, and then it knows how to tell it.
-          () => done(null),
-        )
-      } else {
-        // A hook in front has replaced it, to inflate it for instance.
-        readInstead(raw, payload as Readable, bodyBytesMax).then((body) => {
-          if (body === 'too-large') sendReply(reply, guard.tooLarge())
-          else done(null, Object.assign(body, { receivedEncodedLength: receivedLength(raw, payload) }) as never)
-        }, done)
+      const goOn = (body: Awaited<ReturnType<typeof readBody | typeof readInstead>> | undefined) => {
+        if (body === 'too-large') sendReply(reply, guard.tooLarge())
+        else if (body instanceof Readable) done(null, withReceivedLength(body, raw, payload) as never)
+        else if (body !== 'gone') done(null)
       }
+      const { bodyBytesMax } = guard.policy
+      if (!guard.guards(raw.method ?? '')) done(null)
+      // What cannot be read is asked for again by the guard, which knows how to tell it.
+      else if (payload === raw) readBody(raw, bodyBytesMax).then(goOn, () => goOn(undefined))
+      // A hook in front has put something else in its place, to inflate it for instance.
+      else readInstead(raw, payload as Readable, bodyBytesMax).then(goOn, done)
     },
     preHandler(request, reply, done) {
       const exchange = {
@@ -124,8 +116,8 @@ export function operationStatus<Tx, Req extends FastifyRequest = FastifyRequest>
   }
 }
 
-/** Fastify compares it with Content-Length. A hook that replaces the body has to know it; one that does not is believed. */
-function receivedLength({ headers }: IncomingMessage, payload: unknown): number {
-  const known = (payload as { readonly receivedEncodedLength?: number }).receivedEncodedLength
-  return known ?? Number(headers['content-length'] ?? 0)
+/** Fastify compares it with Content-Length. A hook that replaces the body has to say it; one that does not is believed. */
+function withReceivedLength(body: Readable, { headers }: IncomingMessage, payload: unknown): Readable {
+  const said = (payload as { readonly receivedEncodedLength?: number }).receivedEncodedLength
+  return Object.assign(body, { receivedEncodedLength: said ?? Number(headers['content-length'] ?? 0) })
 }

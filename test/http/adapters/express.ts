@@ -1,11 +1,11 @@
 /** The scenario table's server on Express, in both of its living versions. */
 import http from 'node:http'
-import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream'
 import express, { type NextFunction, type Request, type Response } from 'express'
 import { type ExpressRequest, idempotency, onceOf, operationStatus } from '../../../src/frameworks/express/index.ts'
 import { type Adapter, optionsFor } from '../adapter.ts'
 import { express4 } from '../vendors.ts'
-import { chunksOf, listen, textOf } from './node.ts'
+import { listen, streamOf, textOf } from './node.ts'
 
 const tenantOf = ({ headers }: ExpressRequest) => headers['x-tenant'] as string | undefined
 
@@ -27,7 +27,11 @@ const adapterOn = (name: string, create: typeof express, parsedFirst: boolean): 
             else response.set(header, value)
           }
           if (as === 'stream') {
-            Readable.from(chunksOf(content)).pipe(response)
+            streamOf(content, as).pipe(response)
+            return
+          }
+          if (as === 'broken') {
+            pipeline(streamOf(content, as), response, () => {})
             return
           }
           if (content === undefined) response.end()

@@ -1,9 +1,8 @@
 /** The scenario table's server on Fastify. */
-import { Readable } from 'node:stream'
 import { fastify } from 'fastify'
 import { type FastifyRequest, idempotency, onceOf, operationStatus } from '../../../src/frameworks/fastify/index.ts'
 import { type Adapter, optionsFor } from '../adapter.ts'
-import { chunksOf } from './node.ts'
+import { streamOf } from './node.ts'
 
 const tenantOf = ({ raw }: FastifyRequest) => raw.headers['x-tenant'] as string | undefined
 
@@ -23,7 +22,7 @@ export const fastifyAdapter: Adapter = {
           const { status: code, headers = [], body, as } = answer
           reply.code(code)
           for (const [name, value] of headers) reply.header(name, value)
-          if (as === 'stream') return reply.send(Readable.from(chunksOf(body)))
+          if (as === 'stream' || as === 'broken') return reply.send(streamOf(body, as))
           void reply.send(typeof body === 'string' || body === undefined ? body : Buffer.from(body))
           if (as === 'twice') void reply.code(202).header('x-second', 'yes').send({ second: true })
           return reply

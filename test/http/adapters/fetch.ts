@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { idempotency, operationStatus } from '../../../src/frameworks/fetch/index.ts'
 import { type Adapter, optionsFor, type Reply } from '../adapter.ts'
-import { chunksOf, listen } from './node.ts'
+import { listen, streamOf } from './node.ts'
 
 const tenantOf = (request: Request) => request.headers.get('x-tenant') ?? undefined
 
@@ -37,8 +37,8 @@ export function replyResponse({ status, headers = [], body, as }: Reply): Respon
   const made = new Headers()
   for (const [name, value] of headers) made.append(name, value)
   const content =
-    as === 'stream'
-      ? (Readable.toWeb(Readable.from(chunksOf(body))) as ReadableStream)
+    as === 'stream' || as === 'broken'
+      ? (Readable.toWeb(streamOf(body, as)) as ReadableStream)
       : body === undefined || typeof body === 'string'
         ? (body ?? null)
         : Uint8Array.from(body)

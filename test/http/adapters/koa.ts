@@ -1,10 +1,9 @@
 /** The scenario table's server on Koa, which has no router of its own. */
 import http from 'node:http'
-import { Readable } from 'node:stream'
 import { idempotency, onceOf, operationStatus } from '../../../src/frameworks/koa/index.ts'
 import { type Adapter, optionsFor } from '../adapter.ts'
 import { Koa, type KoaCtx } from '../vendors.ts'
-import { chunksOf, listen, textOf } from './node.ts'
+import { listen, streamOf, textOf } from './node.ts'
 
 const tenantOf = ({ req }: KoaCtx) => req.headers['x-tenant'] as string | undefined
 
@@ -32,7 +31,7 @@ export const koaAdapter: Adapter = {
         const { status: code, headers = [], body, as } = reply
         context.status = code
         for (const [name, value] of headers) context.append(name, value)
-        if (as === 'stream') context.body = Readable.from(chunksOf(body))
+        if (as === 'stream' || as === 'broken') context.body = streamOf(body, as)
         else if (body !== undefined) context.body = typeof body === 'string' ? body : Buffer.from(body)
         else if (code === 200) context.body = ''
       })

@@ -1,6 +1,6 @@
 /** The scenario table's server on NestJS, on both platforms. Decorators are called as the functions that they are. */
 import 'reflect-metadata'
-import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream'
 import { Controller, Get, type INestApplication, Module, Post, Put, Req, Res, UseInterceptors } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import { ExpressAdapter } from '@nestjs/platform-express'
@@ -9,7 +9,7 @@ import { idempotency, type NestRequest, onceOf, operationStatus } from '../../..
 import { groupedHeaders } from '../../../src/http/response.ts'
 import type { Once } from '../../../src/index.ts'
 import { type Adapter, optionsFor, type Route, type ScenarioStatus } from '../adapter.ts'
-import { chunksOf } from './node.ts'
+import { streamOf } from './node.ts'
 
 const tenantOf = ({ headers }: NestRequest) => headers['x-tenant'] as string | undefined
 
@@ -63,10 +63,10 @@ function controllerOf<Tx>(once: Once<Tx>, routes: readonly Route<Tx>[], status: 
       const { status: code, headers = [], body, as } = reply
       response.status(code)
       for (const [header, value] of groupedHeaders(headers)) response.header(header, value)
-      if (as === 'stream') {
-        const stream = Readable.from(chunksOf(body))
+      if (as === 'stream' || as === 'broken') {
+        const stream = streamOf(body, as)
         if (response.end === undefined) response.send(stream)
-        else stream.pipe(response as never)
+        else pipeline(stream, response as never, () => {})
         return
       }
       if (body === undefined && response.end !== undefined) response.end()

@@ -48,8 +48,8 @@ export async function writeReply(
 ): Promise<void> {
   response.statusCode = status
   for (const [name, value] of headers) response.appendHeader(name, value)
-  if (as === 'stream') {
-    await pipeline(Readable.from(chunksOf(body)), response)
+  if (as === 'stream' || as === 'broken') {
+    await pipeline(streamOf(body, as), response)
   } else {
     response.end(body)
     if (as === 'twice') {
@@ -65,6 +65,18 @@ export function chunksOf(body: string | Uint8Array = ''): Buffer[] {
   const size = Math.max(1, Math.ceil(bytes.byteLength / 7))
   return Array.from({ length: Math.ceil(bytes.byteLength / size) }, (_, at) =>
     bytes.subarray(at * size, (at + 1) * size),
+  )
+}
+
+/** The body as a stream, also one that fails after its first half. */
+export function streamOf(body: Reply['body'] | undefined, as: Reply['as']): Readable {
+  const chunks = chunksOf(body)
+  if (as !== 'broken') return Readable.from(chunks)
+  return Readable.from(
+    (function* () {
+      yield* chunks.slice(0, Math.ceil(chunks.length / 2))
+      throw new Error('the source has failed')
+    })(),
   )
 }
 
