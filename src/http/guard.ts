@@ -121,13 +121,13 @@ export class Guard<Tx, Req> {
     if (this.policy.run !== undefined) return await this.#leased(exchange, attempt, key, this.policy.run)
     const record = await this.#lookedUp(attempt)
     if (record !== undefined && isFinished(record))
-      return instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, record))
+      return instead(await replayOf(this.#engine, this.policy, exchange, attempt, record))
     try {
       this.#refuseKnownBusy(attempt)
       const found = await settle(this.#engine, attempt, this.#workOf(exchange, attempt, key), this.policy.transaction)
       if (found.replayed) this.#lookFirst = LOOK_FIRST
       return found.replayed
-        ? instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, found.record))
+        ? instead(await replayOf(this.#engine, this.policy, exchange, attempt, found.record))
         : { kind: 'handler' }
     } catch (error) {
       if (error === RELEASE) return { kind: 'handler' }
@@ -150,7 +150,7 @@ export class Guard<Tx, Req> {
     try {
       const found = await settleWanted(this.#engine, { attempt, key, kind: null, payload: null }, handler, settings)
       return found.replayed
-        ? instead(await replayOf(this.#engine, this.policy, exchange.request, attempt, found.record))
+        ? instead(await replayOf(this.#engine, this.policy, exchange, attempt, found.record))
         : { kind: 'handler' }
     } catch (error) {
       return this.#notFinished(attempt, error, produced)

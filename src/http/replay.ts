@@ -14,6 +14,8 @@ import { refuseNotApplied, reused } from '../operation/operation.ts'
 import { decodeOutcome } from '../operation/outcome.ts'
 import { OnceError } from '../shared/errors.ts'
 import type { OperationRecord } from '../store/operation.ts'
+import { readableFor } from './coding.ts'
+import type { Exchange } from './exchange.ts'
 import type { ReplayMeta } from './options.ts'
 import { metaOf, type ResponseMeta } from './outcome.ts'
 import type { Policy } from './policy.ts'
@@ -29,7 +31,7 @@ import { decodeResponse } from './stored.ts'
 export async function replayOf<Tx, Req>(
   engine: Engine<Tx>,
   policy: Policy<Req>,
-  request: Req,
+  { request, headers }: Pick<Exchange<Tx, Req>, 'request' | 'headers'>,
   asked: { readonly fingerprint: Fingerprint },
   record: OperationRecord,
 ): Promise<WholeResponse> {
@@ -48,7 +50,8 @@ export async function replayOf<Tx, Req>(
         ['cache-control', 'no-store'],
         [policy.replayHeader, 'true'],
       ] as const
-      return { ...found.response, headers: [...found.response.headers, ...marks] }
+      const response = await readableFor(headers, found.response)
+      return { ...response, headers: [...response.headers, ...marks] }
     }
     case 'forbidden':
       return plainProblem(policy.problems, 403, 'Forbidden', 'You may not see the answer to this request.')

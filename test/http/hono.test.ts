@@ -105,3 +105,19 @@ describe('the request of a guarded handler on Hono', () => {
     expect(await told(({ req }) => req.json(), {}, layIn)).toEqual({ c: 2 })
   })
 })
+
+test('a handler that forgets to return its answer is an error and rolled back, not an empty 200', async () => {
+  const app = new Hono()
+  const once = createOnce({ store: opened.store })
+  let calls = 0
+  app.onError((error, context) => context.json({ error: error.message }, 500))
+  app.post('/orders', idempotency(once, { scope: () => 'acme' }), async (context) => {
+    calls += 1
+    return calls === 1 ? undefined : context.json({ calls }, 201)
+  })
+  const headers = { 'idempotency-key': randomUUID() }
+  const post = () => app.request('http://localhost/orders', { method: 'POST', body: '{}', headers })
+  const first = await post()
+  expect([first.status, await first.text()]).toEqual([500, expect.stringContaining('returned no Response')])
+  expect(await (await post()).json()).toEqual({ calls: 2 })
+})
