@@ -98,6 +98,47 @@ describe.each(POOLS)('%s pool', (name, config) => {
     expect(await run(1)).toMatchObject({ value: 0, replayed: false })
   })
 
+  test("the work's first statement is answered as the driver alone would have it answered, whatever its values are", async () => {
+    const pool = new pg.Pool({ connectionString: guard.url, max: 1, ...config })
+    const once = createOnce({ store: postgres(pool) })
+    const text = (type: string) => `select $1::${type} as v, pg_typeof($1::${type})::text as t`
+    const bytes = new Uint8Array([0, 92, 255])
+    const cases: readonly (readonly [string, unknown])[] = [
+      ['text', null],
+      ['text', undefined],
+      ['text', ''],
+      ['text', 'ä \ud800 "\\ 日本'],
+      ['text', 'x'.repeat(100_000)],
+      ['int8', 9_007_199_254_740_993n],
+      ['float8', -0.5e-7],
+      ['float8', Number.NaN],
+      ['bool', false],
+      ['bytea', bytes],
+      ['bytea', Buffer.from(bytes)],
+      ['bytea', new Uint16Array([1, 2])],
+      ['timestamptz', new Date(0)],
+      ['json', { a: [1, null] }],
+      ['int4[]', [1, 2]],
+    ]
+    const statements = cases.flatMap(([type, value], index): pg.QueryConfig[] => [
+      { text: text(type), values: [value] },
+      { name: `v${index}`, text: text(type), values: [value] },
+      { name: `v${index}`, text: text(type), values: [value] },
+      { text: text(type), values: [value], types: { getTypeParser: () => (raw: unknown) => `own ${String(raw)}` } },
+      { text: text(type), values: [value], rowMode: 'array' } as pg.QueryArrayConfig,
+    ])
+    for (const [index, statement] of statements.entries()) {
+      const alone = await pool.query(statement)
+      const led: pg.QueryResult[] = []
+      await once.transaction({ scope, key: key(`values-${index}`), payload: null }, async ({ tx }) => {
+        led.push(await tx.query(statement))
+      })
+      expect(led[0]?.rows).toEqual(alone.rows)
+      expect(led[0]?.fields).toEqual(alone.fields)
+    }
+    await pool.end()
+  })
+
   test('I3: parsers that the application has given to its pool change nothing of what the guard reads', async () => {
     const types = { getTypeParser: () => (text: string) => text } as unknown as pg.CustomTypesConfig
     for (const options of ['-c bytea_output=hex', '-c bytea_output=escape']) {

@@ -18,7 +18,7 @@
 import { Answers, type BatchEnd, type BatchPort, type CommandComplete, type DataRow, onWire } from './batch.ts'
 import { sqlState } from './classify.ts'
 import type { PgClient, PgStatement } from './handle.ts'
-import { encodeBatch } from './wire.ts'
+import { encodeBatch, encodeLed, isPlainValue, type WireStatement } from './wire.ts'
 
 /** What we use of the driver's query. */
 interface DriverQuery {
@@ -27,6 +27,10 @@ interface DriverQuery {
   values?: unknown
   /** Rows for each answer: such a query sends no Sync of its own. */
   readonly rows?: unknown
+  /** Of the parameters, which the server finds out by itself. */
+  readonly types?: unknown
+  readonly binary?: unknown
+  readonly portal?: unknown
   callback?: ((error: Error | null, result: unknown) => void) | undefined
   /** The driver reads it from what it is given to send. */
   query_timeout?: unknown
@@ -190,13 +194,30 @@ function extend(Base: DriverQueryClass): LedQueryClass {
       const wire = onWire(lead.port, lead.statements, lead.prepare)
       this.#answers = new Answers(lead.port, lead.statements, wire)
       this.#known = this.name !== undefined && isKnown(connection, this.name)
-      lead.port.stream.write(encodeBatch(wire, false))
-      this.#writing = true
-      super.prepare(connection)
-      this.#writing = false
+      const own = this.#onWire()
+      if (own === undefined) {
+        lead.port.stream.write(encodeBatch(wire, false))
+        this.#writing = true
+        super.prepare(connection)
+        this.#writing = false
+      } else {
+        lead.port.stream.write(encodeLed(wire, own))
+      }
       // The driver would take the answer to a Parse of ours for the user's, which may be skipped or fail.
       this.#name = this.name
       this.name = undefined
+    }
+
+    /**
+     * The user's statement for our own encoder, where it sends exactly what the driver would: in one piece with the lead
+     * it costs less. What the driver writes down when it prepares a name is left to the driver.
+     */
+    #onWire(): WireStatement | undefined {
+      const { name, text, values, types, binary, portal } = this
+      if (Boolean(binary) || (portal !== '' && portal !== undefined)) return undefined
+      if (!Array.isArray(values) || !values.every(isPlainValue)) return undefined
+      if (name !== undefined && name !== '') return this.#known ? { parse: undefined, name, values } : undefined
+      return types === undefined && typeof text === 'string' ? { parse: text, name: '', values } : undefined
     }
 
     override handleDataRow(message: DataRow): void {

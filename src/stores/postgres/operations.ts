@@ -37,6 +37,7 @@ import { overdueMs, purgeBatch, type RetentionStatements, retentionStatements } 
 import { OPERATION_CONSTRAINT, type OperationStatements, operationStatements } from './statements.ts'
 import { inYourTransaction, requireTransaction } from './transaction-check.ts'
 import { verifyCommit } from './verify-commit.ts'
+import { isPlainValue } from './wire.ts'
 
 export interface PostgresSettings {
   /** Quoted identifier. */
@@ -393,13 +394,6 @@ function inherited(cause: unknown): OnceError {
 
 function transactionIdOf(gate: PgResult): string {
   return String(gate.rows[0]?.['xid'])
-}
-
-/** A value that is sent the same by the driver and by a batch. */
-function isPlainValue(value: unknown): boolean {
-  return (
-    value === null || value instanceof Uint8Array || ['string', 'number', 'boolean', 'undefined'].includes(typeof value)
-  )
 }
 
 export function withoutName(statement: PgStatement): PgStatement {

@@ -25,6 +25,48 @@ export interface WireStatement {
  */
 export function encodeBatch(statements: readonly WireStatement[], sync = true): Buffer {
   end = 0
+  batch(statements)
+  if (sync) bytes(SYNC)
+  return encoded()
+}
+
+/** Encodes a batch and, under its own name, the user's statement behind it, whose rows are described, under one Sync. */
+export function encodeLed(statements: readonly WireStatement[], { parse, name, values }: WireStatement): Buffer {
+  end = 0
+  batch(statements)
+  if (parse !== undefined) {
+    const parsing = open(PARSE)
+    cstring(name)
+    cstring(parse)
+    int16(0)
+    close(parsing)
+  }
+  const bind = open(BIND)
+  byte(0)
+  cstring(name)
+  encodeValues(values)
+  int16(0)
+  close(bind)
+  bytes(DESCRIBE_PORTAL)
+  bytes(EXECUTE_ALL)
+  bytes(SYNC)
+  return encoded()
+}
+
+/** Whether the driver sends the value in the same way as we do. */
+export function isPlainValue(value: unknown): boolean {
+  return (
+    value === null || value instanceof Uint8Array || ['string', 'number', 'boolean', 'undefined'].includes(typeof value)
+  )
+}
+
+function encoded(): Buffer {
+  const copy = Buffer.from(scratch.subarray(0, end))
+  if (scratch.length > SCRATCH_BYTES_MAX) scratch = Buffer.allocUnsafe(SCRATCH_BYTES)
+  return copy
+}
+
+function batch(statements: readonly WireStatement[]): void {
   for (const { parse, name, values } of statements) {
     if (parse !== undefined) encodeParse(name, parse)
     const bind = open(BIND)
@@ -36,10 +78,6 @@ export function encodeBatch(statements: readonly WireStatement[], sync = true): 
     close(bind)
     bytes(EXECUTE_ALL)
   }
-  if (sync) bytes(SYNC)
-  const encoded = Buffer.from(scratch.subarray(0, end))
-  if (scratch.length > SCRATCH_BYTES_MAX) scratch = Buffer.allocUnsafe(SCRATCH_BYTES)
-  return encoded
 }
 
 /** Encodes one statement without values as a simple query, which has its own end. */
@@ -58,6 +96,8 @@ const QUERY = 0x51
 const STATEMENT = 0x53
 /** Execute of the unnamed portal, without a limit of rows. */
 const EXECUTE_ALL = Buffer.from([0x45, 0, 0, 0, 9, 0, 0, 0, 0, 0])
+/** Describe of the unnamed portal. */
+const DESCRIBE_PORTAL = Buffer.from([0x44, 0, 0, 0, 6, 0x50, 0])
 const SYNC = Buffer.from([0x53, 0, 0, 0, 4])
 const TEXT = 0
 const BINARY = 1
