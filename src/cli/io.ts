@@ -9,6 +9,8 @@ export interface CliIo {
   out(text: string): void
   /** Progress and errors, so that `--json` and `--dry-run` leave clean output. */
   err(text: string): void
+  /** Shows this in place of what it showed before; undefined = nobody watches. */
+  readonly progress?: ((text: string) => void) | undefined
   readonly env: Readonly<Record<string, string | undefined>>
   /** Folder from which configuration and the user's packages are found. */
   readonly cwd: string

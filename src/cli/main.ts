@@ -8,6 +8,7 @@
 import { readFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { run } from './run.ts'
+import { statusLine } from './status-line.ts'
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
   version: string
@@ -23,9 +24,17 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   })
 }
 
+const line = statusLine(process.stderr)
 const code = await run(process.argv.slice(2), version, {
-  out: (text) => console.log(text),
-  err: (text) => console.error(text),
+  out: (text) => {
+    line.clear()
+    console.log(text)
+  },
+  err: (text) => {
+    line.clear()
+    console.error(text)
+  },
+  progress: line.show,
   env: process.env,
   cwd: process.cwd(),
   signal: stop.signal,

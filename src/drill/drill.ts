@@ -11,7 +11,7 @@ import { compile } from './file/compile.ts'
 import { refuseLiveKeys } from './place/refuse.ts'
 import { type OpenStage, openStage } from './place/stage.ts'
 import type { Boundary } from './run/boundary.ts'
-import { campaign, resultOf, type WindowResult } from './run/campaign.ts'
+import { type CampaignOptions, campaign, resultOf, takeApart, type WindowResult } from './run/campaign.ts'
 import { execute, type RunResult, usualOf } from './run/execute.ts'
 import { readToken, tokenOf, type Window, windowName } from './run/window.ts'
 
@@ -81,15 +81,14 @@ export function drill(file: string, options: DrillOptions = {}): Promise<DrillRe
     const { onProgress } = options
     const first = resultOf({ window: PLAIN, name: windowName(PLAIN) }, plain)
     onProgress?.({ done: 1, of: 1, latest: first })
-    if (!first.passed) return [first]
-    const rest = await campaign(stage, plain, {
+    const settings: CampaignOptions = {
       workers: stage.workers,
       pairs: options.pairs ?? false,
       endsAt: options.budgetMs === undefined ? Number.POSITIVE_INFINITY : began + options.budgetMs,
       signal: options.signal,
       onResult: (latest, done, of) => onProgress?.({ done: done + 1, of: of + 1, latest }),
-    })
-    return [first, ...rest]
+    }
+    return [first, ...(await (first.passed ? campaign(stage, plain, settings) : takeApart(stage, settings)))]
   })
 }
 

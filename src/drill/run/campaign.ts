@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type FoundWindow, pairsOf, windowsOf } from './enumerate.ts'
+import { deliveryWindows, type FoundWindow, pairsOf, windowsOf } from './enumerate.ts'
 import { execute, type RunResult, type Stage } from './execute.ts'
 import { isGood, type Verdict } from './judge.ts'
 import { Turns } from './turns.ts'
@@ -48,6 +48,11 @@ export async function campaign(
     run !== undefined && passed && ['kill', 'lost', 'reset'].includes(window.fault) ? pairsOf(window, run.traces) : [],
   )
   return [...singles, ...(await all(stage, pairs, options, found.length))]
+}
+
+/** What goes wrong without any fault: several deliveries are taken apart, so that the one that gets lost has a name. */
+export async function takeApart(stage: Stage, options: CampaignOptions): Promise<readonly WindowResult[]> {
+  return all(stage, deliveryWindows(stage.drill), options, 0)
 }
 
 async function all(

@@ -54,6 +54,22 @@ export function windowsOf(drill: Drill, trace: readonly Boundary[]): readonly Fo
   return withEquals(found)
 }
 
+/** Most deliveries of which every pair is tried; of more only neighbours are. */
+const PAIRED_MAX = 5
+
+/** Where to look when several deliveries go wrong without any fault: each alone, and each behind each. */
+export function deliveryWindows({ deliveries }: Drill): readonly FoundWindow[] {
+  if (deliveries.length < 2) return []
+  const numbers = [...deliveries.keys()]
+  const alone = numbers.map((number): Window => ({ fault: 'alone', deliveries: [number] }))
+  const behind = numbers.flatMap((first) =>
+    numbers
+      .filter((second) => second > first && (deliveries.length <= PAIRED_MAX || second === first + 1))
+      .map((second): Window => ({ fault: 'behind', deliveries: [first, second] })),
+  )
+  return [...alone, ...behind].map((window) => ({ window, name: windowName(window) }))
+}
+
 /** Second faults for whoever recovered from the first: a new process, or the same one behind the place of the fault. */
 export function pairsOf(first: Window, traces: readonly Trace[]): readonly FoundWindow[] {
   return withEquals(

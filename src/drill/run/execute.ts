@@ -72,7 +72,46 @@ export function usualOf({ settledMs, traces }: RunResult): Usual {
   return { settledMs, times: (step) => times.get(step) ?? 0 }
 }
 
+/** Effects that are promised, by the name of the count; undefined = some, and no more than the drill promises in all. */
+export type Expected = Readonly<Record<string, number>> | undefined
+
 export async function execute(stage: Stage, window: Window): Promise<RunResult> {
+  return window.fault === 'behind' ? runBehind(stage, window) : run(stage, window, expectedOf(stage.drill, window))
+}
+
+/** One delivery behind another must have the effects that it has alone. */
+async function runBehind(stage: Stage, window: Window): Promise<RunResult> {
+  const alone: RunResult[] = []
+  for (const number of window.deliveries ?? []) {
+    alone.push(await execute(stage, { fault: 'alone', deliveries: [number] }))
+  }
+  const expected = stage.drill.counts.map(([name]): [string, number] => [
+    name,
+    alone.reduce((sum, { counts }) => sum + (counts[name] ?? 0), 0),
+  ])
+  const both = await run(stage, window, Object.fromEntries(expected))
+  const difference = differenceOf(both.traces[0]?.boundaries ?? [], alone.at(-1)?.traces[0]?.boundaries ?? [])
+  return difference === undefined ? both : { ...both, events: [...both.events, { actor: 0, text: difference }] }
+}
+
+/** The first step at which the last delivery of `both` is told something else than it is told `alone`. */
+function differenceOf(both: readonly Boundary[], alone: readonly Boundary[]): string | undefined {
+  const last = both.filter(({ toldBefore }) => toldBefore > 0)
+  for (const [index, boundary] of alone.entries()) {
+    const here = last[index]
+    const answer = (one: Boundary | undefined): string =>
+      one === undefined ? 'nothing' : `${stepName(one)} -> ${one.answer?.text ?? ''}`
+    if (answer(here) !== answer(boundary)) return `here it is ${answer(here)}; alone it is ${answer(boundary)}`
+  }
+  return undefined
+}
+
+function expectedOf({ counts, expected, deliveries }: Drill, { deliveries: some }: Window): Expected {
+  if (some !== undefined && expected !== deliveries.length) return undefined
+  return Object.fromEntries(counts.map(([name]) => [name, some === undefined ? expected : some.length]))
+}
+
+async function run(stage: Stage, window: Window, promised: Expected): Promise<RunResult> {
   const began = performance.now()
   const { drill, restart } = stage
   const ground = await stage.openGround()
@@ -94,15 +133,16 @@ export async function execute(stage: Stage, window: Window): Promise<RunResult> 
     const playedAt = performance.now()
     const otherDone = await play(scene, stage, window, ground)
     const settledMs = performance.now() - playedAt
-    const counts = await counted(scene, ground, drill.expected)
+    const counts = await counted(scene, ground, promised)
+    const expected = promised ?? someOf(counts, drill.expected)
     const { ended, events, actors } = scene
     if (actors.some(({ process }) => process.gateway.sentLiveKey)) {
       throw new DrillRefused('the handler was about to send a live key of a provider; a drill repeats calls on purpose')
     }
-    scene.note(0, sentence(counts, drill.expected))
+    scene.note(0, sentence(counts, expected))
     const met = (number: number): boolean => actors[number - 1]?.watch.met === true
     return {
-      verdict: judge({ ended, counts, expected: drill.expected, sameAnswers: sameAnswers(drill), otherDone }),
+      verdict: judge({ ended, counts, expected, sameAnswers: sameAnswers(drill), otherDone }),
       reached: (at === undefined || met(1)) && (second === undefined || met(second.actor)),
       counts,
       ended,
@@ -118,14 +158,23 @@ export async function execute(stage: Stage, window: Window): Promise<RunResult> 
   }
 }
 
+/** What one of several deliveries has done is promised, if it has done anything. */
+function someOf(counts: Readonly<Record<string, number>>, most: number): Readonly<Record<string, number>> {
+  const nothing = Object.values(counts).every((count) => count === 0)
+  return Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, nothing ? 1 : Math.min(count, most)]))
+}
+
 /** Counts when all is quiet. What is done behind the answers gets as much time as everything else. */
-async function counted(scene: Scene, ground: Ground, expected: number): Promise<Readonly<Record<string, number>>> {
+async function counted(scene: Scene, ground: Ground, expected: Expected): Promise<Readonly<Record<string, number>>> {
   await scene.quiet()
   const allDone = scene.ended.every(({ kind }) => kind === 'done')
   if (allDone) scene.patience.news()
   for (let rounds = 0; ; rounds += 1) {
     const counts = await ground.counts()
-    const missing = Object.values(counts).some((count) => count < expected)
+    const missing =
+      expected === undefined
+        ? Object.values(counts).every((count) => count === 0)
+        : Object.entries(counts).some(([name, count]) => count < (expected[name] ?? 0))
     if (missing && allDone && !scene.patience.over) {
       await pause(LOOK_MS)
       continue
@@ -137,8 +186,14 @@ async function counted(scene: Scene, ground: Ground, expected: number): Promise<
 }
 
 /** Delivers as the window wants it. Returns whether another payload under the same key was told that it is done. */
-async function play(scene: Scene, { drill }: Stage, { fault }: Window, ground: Ground): Promise<boolean> {
-  const deliveries = fault === 'reorder' ? drill.deliveries.toReversed() : drill.deliveries
+async function play(
+  scene: Scene,
+  { drill }: Stage,
+  { fault, deliveries: some }: Window,
+  ground: Ground,
+): Promise<boolean> {
+  const chosen = drill.deliveries.filter((_, number) => some === undefined || some.includes(number))
+  const deliveries = fault === 'reorder' ? chosen.toReversed() : chosen
   for (const delivery of deliveries) {
     const times = fault === 'at-once' ? 3 : 1
     await Promise.all(Array.from({ length: times }, () => scene.deliver(delivery)))
@@ -173,8 +228,8 @@ function sameAnswers({ sameResponse, deliveries }: Drill): boolean {
   return sameResponse ?? deliveries.some((delivery) => isRequest(delivery) && hasKey(delivery))
 }
 
-function sentence(counts: Readonly<Record<string, number>>, expected: number): string {
+function sentence(counts: Readonly<Record<string, number>>, expected: Readonly<Record<string, number>>): string {
   return Object.entries(counts)
-    .map(([name, count]) => `${name}: ${count}, promised ${expected}`)
+    .map(([name, count]) => `${name}: ${count}, promised ${expected[name] ?? 0}`)
     .join('; ')
 }

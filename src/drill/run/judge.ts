@@ -28,7 +28,8 @@ export interface Ended {
 export interface Evidence {
   readonly ended: readonly Ended[]
   readonly counts: Readonly<Record<string, number>>
-  readonly expected: number
+  /** What is promised, for each count. */
+  readonly expected: Readonly<Record<string, number>>
   /** Whether every answer to the same delivery must be the same. */
   readonly sameAnswers: boolean
   /** Another payload under the same key was told that it is done. */
@@ -36,10 +37,10 @@ export interface Evidence {
 }
 
 export function judge({ ended, counts, expected, sameAnswers, otherDone = false }: Evidence): Verdict {
-  const numbers = Object.values(counts)
+  const differences = Object.entries(counts).map(([name, count]) => count - (expected[name] ?? 0))
   const all = (...kinds: readonly Ended['kind'][]): boolean => ended.every(({ kind }) => kinds.includes(kind))
-  if (numbers.some((count) => count > expected)) return 'DUPLICATE'
-  if (numbers.some((count) => count < expected)) {
+  if (differences.some((more) => more > 0)) return 'DUPLICATE'
+  if (differences.some((more) => more < 0)) {
     if (all('done')) return 'LOST'
     return all('done', 'pending') ? 'retry pending' : 'STUCK'
   }

@@ -41,6 +41,10 @@ export type DeliveryFault =
   | 'other-payload'
   /** The deliveries in the opposite order. */
   | 'reorder'
+  /** One of several deliveries without the others. */
+  | 'alone'
+  /** One delivery behind another, which may leave nothing of either out. */
+  | 'behind'
 
 export type Fault = BoundaryFault | DeliveryFault
 
@@ -58,6 +62,8 @@ export interface Strike {
 export interface Window {
   readonly fault: Fault
   readonly at?: At | undefined
+  /** For `alone` and `behind`: which of the drill's deliveries, in their order, from 0. */
+  readonly deliveries?: readonly number[] | undefined
   /** A second fault, for whoever recovers from the first. */
   readonly second?: (Strike & { /** Process that it strikes, from 1. */ readonly actor: number }) | undefined
 }
@@ -78,13 +84,19 @@ const WORDS: Readonly<Record<Fault, string>> = {
   retention: 'delivered again after retention',
   'other-payload': 'other payload under the same key',
   reorder: 'delivered in another order',
+  alone: 'alone',
+  behind: 'behind',
 }
 
 /** The fault in words: `answer lost`. */
 export const faultText = (fault: Fault): string => WORDS[fault]
 
 /** `kill before sql:3:insert into orders`. */
-export function windowName({ fault, at, second }: Window): string {
+export function windowName({ fault, at, second, deliveries = [] }: Window): string {
+  if (deliveries.length > 0) {
+    const [first = '', behind] = deliveries.map((delivery) => `delivery ${delivery + 1}`)
+    return behind === undefined ? `${first} alone` : `${behind} behind ${first}`
+  }
   const first = strikeName(WORDS[fault], at)
   return second === undefined
     ? first
