@@ -24,6 +24,7 @@ import type { BatchContext, ConsumerHost } from './options.ts'
  * - `unresolved`: COMMIT may have taken place; the marks decide.
  * - `fenced`: the claim was taken over; rolled back.
  * - `trouble`: the store could not be asked; nothing is known to have happened.
+ * - `lost`: the connection was lost while the handler ran; rolled back.
  * - `stopped`: cut off by `stop`.
  */
 export type AttemptResult =
@@ -36,7 +37,7 @@ export type AttemptResult =
   | { readonly kind: 'refused'; readonly verdicts: readonly InboxVerdict[] }
   | { readonly kind: 'failed'; readonly error: unknown; readonly verdicts: readonly InboxVerdict[] | undefined }
   | { readonly kind: 'retry'; readonly error: unknown }
-  | { readonly kind: 'trouble'; readonly error: unknown }
+  | { readonly kind: 'trouble' | 'lost'; readonly error: unknown }
   | { readonly kind: 'doubtful' }
   | { readonly kind: 'unresolved' | 'fenced' | 'stopped' }
 
@@ -164,7 +165,13 @@ class Attempt<Tx> {
       }
       this.#running.add(cut)
       // Late answers of an attempt that was cut off change nothing.
-      if (this.#cutBy === undefined) void this.#steps(marksFirst).then(end)
+      if (this.#cutBy !== undefined) return
+      void this.#steps(marksFirst).then(end, () => {
+        // Looking at what the handler threw has thrown: an accessor, a proxy.
+        const error = new Error('what the handler threw cannot be looked at')
+        this.#opened.abort(error)
+        end({ kind: 'failed', error, verdicts: undefined })
+      })
     })
   }
 
@@ -212,7 +219,7 @@ class Attempt<Tx> {
     if (this.#cutBy !== undefined) return this.#cutResult(this.#cutBy)
     // A lost connection is the store's failure, whatever the handler made of it.
     if (rolled === 'lost') {
-      return { kind: 'trouble', error: new OnceError('STORE_UNAVAILABLE', 'the connection was lost', { cause: error }) }
+      return { kind: 'lost', error: new OnceError('STORE_UNAVAILABLE', 'the connection was lost', { cause: error }) }
     }
     if (this.#host.store.failureOf(error) === 'retry') return { kind: 'retry', error }
     return { kind: 'failed', error, verdicts }

@@ -36,6 +36,8 @@ export interface Item {
   marksFirst: boolean
   /** Times it met the same message being worked on elsewhere. */
   busy: number
+  /** Times the connection was lost while it was handled. */
+  losses: number
 }
 
 /** A delivery that can never be handled. */
@@ -95,6 +97,7 @@ export function examine(delivery: Delivery, settings: ItemSettings): Item | Refu
       claimLost: false,
       marksFirst: delivery.redelivered,
       busy: 0,
+      losses: 0,
     }
   } catch (error) {
     // An `identify` that throws leaves the message without a name; every other trouble is with its content.
@@ -125,6 +128,7 @@ export function itemOfClaimed(claimed: ClaimedWaiting, settings: ItemSettings): 
     claimLost: false,
     marksFirst: true,
     busy: 0,
+    losses: 0,
   }
 }
 

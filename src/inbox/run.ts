@@ -48,6 +48,11 @@ const RETRIES_MAX = 5
 /** Batches that wait for their marks after one with a message that was not new: such messages seldom come alone. */
 const CAREFUL_BATCHES = 32
 const UNRESOLVED_PAUSE_MS = 200
+/**
+ * Connections lost under one message that are the store's trouble; from then on they are the message's: whatever it makes
+ * its handler do ends the session each time, and it must not hold up the others for ever (B47, R34).
+ */
+const LOSSES_MAX = 3
 const REFUSED_PAUSE_MS = 5_000
 
 export class Runner<Tx> {
@@ -203,7 +208,9 @@ export class Runner<Tx> {
       case 'failed':
         return await this.#failed(item, result.error)
       case 'unresolved':
-        return this.#unresolved(item)
+        return await this.#unresolved(item)
+      case 'lost':
+        return await this.#lost(item, result.error)
       case 'fenced':
         return this.#fenced(item)
       case 'trouble':
@@ -230,7 +237,11 @@ export class Runner<Tx> {
         return
       }
       case 'unresolved':
-        for (const item of items) into.set(item, this.#unresolved(item))
+        for (const item of items) into.set(item, await this.#guarded(item, () => this.#unresolved(item)))
+        return
+      case 'lost':
+        if (items.length > 1 && only.losses >= LOSSES_MAX) return await this.#each(items, work, into)
+        for (const item of items) into.set(item, await this.#guarded(item, () => this.#lost(item, result.error)))
         return
       case 'fenced':
       case 'stopped':
@@ -320,10 +331,20 @@ export class Runner<Tx> {
     await this.#batch(rest.slice(middle), work, into)
   }
 
-  #unresolved(item: Item): Disposition {
+  async #unresolved(item: Item): Promise<Disposition> {
     this.#emit?.({ kind: 'unresolved', ...about(item) })
     item.marksFirst = true
-    return { kind: 'again', afterMs: UNRESOLVED_PAUSE_MS }
+    item.losses += 1
+    if (item.losses <= LOSSES_MAX) return { kind: 'again', afterMs: UNRESOLVED_PAUSE_MS }
+    // The mark decides before anything is counted.
+    const [verdict] = await this.#host.store.lookup([item.mark])
+    if (verdict !== undefined && verdict !== 'new') return await this.#verdict(item, verdict)
+    return await this.#failed(item, new OnceError('COMMIT_UNRESOLVED', 'the answer to COMMIT was lost each time'))
+  }
+
+  async #lost(item: Item, error: unknown): Promise<Disposition> {
+    item.losses += 1
+    return item.losses <= LOSSES_MAX ? { kind: 'trouble', error } : await this.#failed(item, error)
   }
 
   async #verdict(item: Item, verdict: InboxVerdict): Promise<Disposition> {
