@@ -11,6 +11,7 @@ import { setMaxListeners } from 'node:events'
 import type { ConnectionState, Delivery, Subscription } from '../broker/contract.ts'
 import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
+import { tell } from '../shared/listener.ts'
 import { type Backoff, backoffMs, bounded, pause } from '../shared/waiting.ts'
 import { AckBuffer } from './ack-buffer.ts'
 import { Running, type Work } from './attempt.ts'
@@ -641,10 +642,6 @@ class ConsumerShell<Tx> implements Consumer {
   }
 
   #emit(event: ConsumerEvent): void {
-    try {
-      this.#settings.onEvent?.(event)
-    } catch {
-      // A listener's failure is not the message's.
-    }
+    tell(this.#settings.onEvent, event)
   }
 }

@@ -6,8 +6,15 @@
 
 import type { Source } from '../broker/contract.ts'
 import { OnceError } from '../shared/errors.ts'
-import { choiceOption, describe, integerOption, refuseUnknownOptions } from '../shared/options.ts'
-import { BACKOFF_DEFAULT, type Backoff } from '../shared/waiting.ts'
+import {
+  backoffOption,
+  choiceOption,
+  describe,
+  functionOption,
+  integerOption,
+  refuseUnknownOptions,
+} from '../shared/options.ts'
+import { BACKOFF_DEFAULT } from '../shared/waiting.ts'
 import type { InboxMark } from '../store/inbox.ts'
 import type { Isolation } from '../store/operation.ts'
 import type { Work } from './attempt.ts'
@@ -86,9 +93,9 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
   }
   if (typeof source?.subscribe !== 'function')
     throw new TypeError('source takes a broker source, such as rabbitmqQueue()')
-  for (const option of ['identify', 'typeOf', 'contentOf', 'onEvent'] as const) checkFunction(option, options[option])
+  for (const option of ['identify', 'typeOf', 'contentOf', 'onEvent'] as const) functionOption(option, options[option])
   const { orderBy } = options
-  if (orderBy !== undefined && orderBy !== true) checkFunction('orderBy', orderBy)
+  if (orderBy !== undefined && orderBy !== true) functionOption('orderBy', orderBy)
   if (options.stopKeyOnWaiting !== undefined && orderBy === undefined) {
     throw new TypeError('stopKeyOnWaiting means nothing without orderBy')
   }
@@ -111,7 +118,7 @@ export function checkedSettings<Tx>(options: ConsumerOptions<Tx>): ConsumerSetti
   const leaseMs = integerOption('leaseMs', options.leaseMs, { min: 1_000, max: 3_600_000, default: 30_000 })
   const pollMs = integerOption('pollMs', options.pollMs, { min: 10, max: 60_000, default: 1_000 })
   const attemptsMax = integerOption('attemptsMax', options.attemptsMax, { min: 1, max: 1_000, default: 10 })
-  const backoff = checkedBackoff(options.backoff)
+  const backoff = backoffOption('backoff', options.backoff, BACKOFF_DEFAULT)
   const retentionMs = integerOption('retentionMs', options.retentionMs, {
     min: 1,
     max: YEARS_TEN_MS,
@@ -207,40 +214,19 @@ function checkedHandlers<Tx>(options: ConsumerOptions<Tx>): (type: string) => Wo
     }
     const works = new Map<string, Work<Tx>>()
     for (const [type, handler] of Object.entries(handlers)) {
-      checkFunction(`handlers["${type.slice(0, 64)}"]`, handler)
+      functionOption(`handlers["${type.slice(0, 64)}"]`, handler)
       works.set(type, workOf(handler))
     }
     if (works.size === 0) throw new TypeError('handlers takes at least one handler')
     return (type) => works.get(type)
   }
   if (handleBatch !== undefined) {
-    checkFunction('handleBatch', handleBatch)
+    functionOption('handleBatch', handleBatch)
     return () => undefined
   }
-  checkFunction('handle', handle)
+  functionOption('handle', handle)
   const work = handle === undefined ? undefined : workOf(handle)
   return () => work
-}
-
-function checkFunction(option: string, value: unknown): void {
-  if (value !== undefined && typeof value !== 'function') {
-    throw new TypeError(`${option} takes a function, got ${describe(value)}`)
-  }
-}
-
-function checkedBackoff(given: Partial<Backoff> | undefined): Backoff {
-  if (given === undefined) return BACKOFF_DEFAULT
-  if (typeof given !== 'object' || given === null) {
-    throw new TypeError(`backoff takes { minMs, maxMs }, got ${describe(given)}`)
-  }
-  refuseUnknownOptions('backoff', given, ['minMs', 'maxMs'])
-  const minMs = integerOption('backoff.minMs', given.minMs, { min: 1, max: 3_600_000, default: BACKOFF_DEFAULT.minMs })
-  const maxMs = integerOption('backoff.maxMs', given.maxMs, {
-    min: minMs,
-    max: 86_400_000,
-    default: Math.max(minMs, BACKOFF_DEFAULT.maxMs),
-  })
-  return { minMs, maxMs }
 }
 
 /** A repeat that comes after its mark is gone is applied twice: refused at the start. (R39, B81) */

@@ -9,7 +9,8 @@
 
 import { performance } from 'node:perf_hooks'
 import type { Engine } from '../operation/engine.ts'
-import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { tell } from '../shared/listener.ts'
+import { functionOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs, bounded } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
 import type { ClaimableKind, DueJob } from '../store/job.ts'
@@ -69,7 +70,7 @@ export function createWorker<Tx>(engine: Engine<Tx>, wakes: Set<Wake>, options: 
     concurrency: integerOption('concurrency', options.concurrency, { min: 1, max: 1_000, default: 10 }),
     pollMs: integerOption('pollMs', options.pollMs, { min: 10, max: 60_000, default: 1_000 }),
     graceMs: integerOption('graceMs', options.graceMs, { min: 0, max: 600_000, default: 10_000 }),
-    onEvent: options.onEvent ?? (() => {}),
+    onEvent: functionOption('onEvent', options.onEvent),
   })
 }
 
@@ -77,7 +78,7 @@ interface Settings {
   readonly concurrency: number
   readonly pollMs: number
   readonly graceMs: number
-  readonly onEvent: (event: WorkerEvent) => void
+  readonly onEvent: ((event: WorkerEvent) => void) | undefined
 }
 
 class JobWorker<Tx> implements Worker {
@@ -220,11 +221,7 @@ class JobWorker<Tx> implements Worker {
   }
 
   #tell(event: WorkerEvent): void {
-    try {
-      this.#settings.onEvent(event)
-    } catch {
-      // A listener's failure is not the worker's.
-    }
+    tell(this.#settings.onEvent, event)
   }
 }
 

@@ -95,6 +95,7 @@ export function inTransaction<Tx>(engine: Engine<Tx>, tx: Tx): InTransaction {
         max: RETENTION_MAX_MS,
         default: RETENTION_DEFAULT_MS,
       })
+      checkClaim('succeed', claim)
       const { secrets, outcomeBytesMax } = engine
       const record = newRecord(claim.attempt, 'succeeded', value, { secrets, retentionMs, bytesMax: outcomeBytesMax })
       await operations.assertTransaction(tx)
@@ -108,9 +109,18 @@ export function inTransaction<Tx>(engine: Engine<Tx>, tx: Tx): InTransaction {
       }
     },
     outbox: { add: ((messages: Message) => addNow(engine, tx, messages)) as Outbox['add'] },
-    verifyCommit(claim, options = {}) {
-      return operations.verifyCommit(claim.attempt, integerOption('boundMs', options.boundMs, VERIFY))
+    async verifyCommit(claim, options = {}) {
+      checkClaim('verifyCommit', claim)
+      refuseUnknownOptions('verifyCommit', options, ['boundMs'])
+      return await operations.verifyCommit(claim.attempt, integerOption('boundMs', options.boundMs, VERIFY))
     },
+  }
+}
+
+/** It is easily taken for the answer that it lies in. */
+function checkClaim(where: string, claim: Claim): void {
+  if (typeof claim?.attempt?.id !== 'string' || typeof claim.transactionId !== 'string') {
+    throw new TypeError(`${where} takes the claim of an answer { kind: 'claimed', claim }`)
   }
 }
 

@@ -5,9 +5,16 @@
  */
 
 import type { Broker } from '../broker/contract.ts'
-import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
-import type { Backoff } from '../shared/waiting.ts'
-import { BACKOFF_DEFAULT } from '../shared/waiting.ts'
+import { tell } from '../shared/listener.ts'
+import {
+  backoffOption,
+  booleanOption,
+  describe,
+  functionOption,
+  integerOption,
+  refuseUnknownOptions,
+} from '../shared/options.ts'
+import { BACKOFF_DEFAULT, type Backoff } from '../shared/waiting.ts'
 import type { OutboxStore } from '../store/outbox.ts'
 import type { RelayEvent } from './events.ts'
 
@@ -77,7 +84,8 @@ export function relaySettings(options: RelayOptions & { readonly store: OutboxSt
     'stopTimeoutMs',
     'onEvent',
   ])
-  const { store, broker, onEvent } = options
+  const { store, broker } = options
+  const onEvent = functionOption('relay onEvent', options.onEvent)
   if (typeof broker?.openPublisher !== 'function') throw new TypeError('relay: broker is required')
   const leaseMs = integerOption('relay leaseMs', options.leaseMs, { min: 500, max: 600_000, default: 30_000 })
   const longest = Math.floor(leaseMs / 3)
@@ -87,7 +95,6 @@ export function relaySettings(options: RelayOptions & { readonly store: OutboxSt
     default: Math.min(10_000, longest),
   })
   const batchMax = integerOption('relay batchMax', options.batchMax, { min: 1, max: 10_000, default: 1_000 })
-  const stops = options.stopKeyOnQuarantine ?? false
   return {
     store,
     broker,
@@ -97,21 +104,23 @@ export function relaySettings(options: RelayOptions & { readonly store: OutboxSt
     windowMax: integerOption('relay windowMax', options.windowMax, { min: 1, max: 100_000, default: 3 * batchMax }),
     bytesMax: integerOption('relay bytesMax', options.bytesMax, { min: 1, max: 1_024 * MIB, default: 32 * MIB }),
     pollMs: integerOption('relay pollMs', options.pollMs, { min: 10, max: 60_000, default: 1_000 }),
-    strictOrder: options.strictOrder === true,
-    history: options.history === true,
-    stopsKey: typeof stops === 'boolean' ? () => stops : (topic) => stops.includes(topic),
-    backoff: options.backoff ?? BACKOFF_DEFAULT,
+    strictOrder: booleanOption('relay strictOrder', options.strictOrder, false),
+    history: booleanOption('relay history', options.history, false),
+    stopsKey: stopsKeyOf(options.stopKeyOnQuarantine),
+    backoff: backoffOption('relay backoff', options.backoff, BACKOFF_DEFAULT),
     stopTimeoutMs: integerOption('relay stopTimeoutMs', options.stopTimeoutMs, {
       min: 0,
       max: 600_000,
       default: publishTimeoutMs,
     }),
-    emit: (event) => {
-      try {
-        onEvent?.(event)
-      } catch {
-        // An observer cannot stop the relay.
-      }
-    },
+    emit: (event) => tell(onEvent, event),
   }
+}
+
+function stopsKeyOf(given: RelayOptions['stopKeyOnQuarantine']): (topic: string) => boolean {
+  if (Array.isArray(given) && given.every((topic) => typeof topic === 'string')) return (topic) => given.includes(topic)
+  if (given !== undefined && typeof given !== 'boolean') {
+    throw new TypeError(`relay stopKeyOnQuarantine takes true, false or a list of topics, got ${describe(given)}`)
+  }
+  return () => given === true
 }

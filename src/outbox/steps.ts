@@ -7,6 +7,7 @@
 
 import type { OutgoingMessage } from '../broker/contract.ts'
 import { randomUUID } from '../shared/crypto.ts'
+import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs } from '../shared/waiting.ts'
 import type { LaneLease, OutboxStore, ParkedRow, PendingRow } from '../store/outbox.ts'
 import { toOutgoing } from './outgoing.ts'
@@ -24,7 +25,11 @@ export interface ClaimedBatch {
 export interface RelaySteps {
   /**
    * Takes the lane (or keeps it) for `leaseMs` and gives its next messages, those already claimed left out. (R25)
+   * @param options.limit - Most messages. 1 to 10_000.
+   * @param options.leaseMs - Milliseconds until another relay may take the lane. 500 to 600_000.
+   * @param options.lane - Default 0.
    * @returns undefined while another relay owns the lane.
+   * @throws {TypeError} naming the option.
    */
   claimBatch(options: {
     readonly limit: number
@@ -48,8 +53,15 @@ interface Claimed {
   readonly stopped: Map<string, number>
 }
 
-/** Makes the steps over a store's outbox (`postgres(pool).outbox`). */
+/**
+ * Makes the steps over a store's outbox (`postgres(pool).outbox`).
+ *
+ * @throws {TypeError} for anything else.
+ */
 export function createRelaySteps(store: OutboxStore): RelaySteps {
+  if (typeof store?.acquire !== 'function') {
+    throw new TypeError("createRelaySteps takes a store's outbox, such as postgres(pool).outbox")
+  }
   const owner = randomUUID()
   const lanes = new Map<number, Claimed>()
 
@@ -73,7 +85,8 @@ export function createRelaySteps(store: OutboxStore): RelaySteps {
   }
 
   return {
-    async claimBatch({ limit, leaseMs, lane = 0 }) {
+    async claimBatch(options) {
+      const { limit, leaseMs, lane } = checkedClaim(options)
       const claimed = await hold(lane, leaseMs)
       if (claimed === undefined) return undefined
       const { lease, rows, stopped, token } = claimed
@@ -137,5 +150,24 @@ export function createRelaySteps(store: OutboxStore): RelaySteps {
       claimed.rows.delete(id)
       return 'released'
     },
+  }
+}
+
+/** A lease without a length would be none: any other relay could take the lane at once. */
+function checkedClaim(options: Parameters<RelaySteps['claimBatch']>[0]): {
+  limit: number
+  leaseMs: number
+  lane: number
+} {
+  refuseUnknownOptions('claimBatch', options, ['limit', 'leaseMs', 'lane'])
+  const required = (name: 'limit' | 'leaseMs', bounds: { readonly min: number; readonly max: number }): number => {
+    const value = options[name]
+    if (value === undefined) throw new TypeError(`claimBatch needs ${name}`)
+    return integerOption(`claimBatch ${name}`, value, { ...bounds, default: bounds.min })
+  }
+  return {
+    limit: required('limit', { min: 1, max: 10_000 }),
+    leaseMs: required('leaseMs', { min: 500, max: 600_000 }),
+    lane: integerOption('claimBatch lane', options.lane, { min: 0, max: 255, default: 0 }),
   }
 }

@@ -13,7 +13,8 @@ import type { Engine } from '../operation/engine.ts'
 import type { Scope } from '../operation/identity.ts'
 import { advance, progressOf } from '../progress/progress.ts'
 import { isOnceError } from '../shared/errors.ts'
-import { choiceOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { tell } from '../shared/listener.ts'
+import { choiceOption, functionOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
 import type { JobRecord } from '../store/job.ts'
@@ -107,6 +108,7 @@ export function createScheduler<Tx, Payload>(
   refuseUnknownOptions('once.schedule', options, OPTIONS)
   if (typeof options.kind?.startIn !== 'function') throw new TypeError('once.schedule needs kind, made by once.define')
   if (options.payload === undefined) throw new TypeError('once.schedule needs payload (null when there is none)')
+  functionOption('onEvent', options.onEvent)
   return new TickLoop(engine, workers, name, scheduleOf(options), options)
 }
 
@@ -273,11 +275,7 @@ class TickLoop<Tx, Payload> implements Scheduler {
   }
 
   #tell(event: SchedulerEvent): void {
-    try {
-      this.#options.onEvent?.(event)
-    } catch {
-      // A listener's failure is not the schedule's.
-    }
+    tell(this.#options.onEvent, event)
   }
 }
 

@@ -4,6 +4,8 @@
  * @module
  */
 
+import type { Backoff } from './waiting.ts'
+
 /** Refuses members that are not in `known`, so that a misspelt option is never ignored silently. */
 export function refuseUnknownOptions(where: string, options: object, known: readonly string[]): void {
   if (typeof options !== 'object' || options === null) {
@@ -54,6 +56,33 @@ export function signalOption(where: string, value: AbortSignal | undefined): Abo
     throw new TypeError(`${where} takes an AbortSignal, got ${describe(value)}`)
   }
   return value
+}
+
+/** A function, when there is one. */
+export function functionOption<F extends (...args: never[]) => unknown>(
+  where: string,
+  value: F | undefined,
+): F | undefined {
+  if (value !== undefined && typeof value !== 'function') {
+    throw new TypeError(`${where} takes a function, got ${describe(value)}`)
+  }
+  return value
+}
+
+/** A backoff, each half with its default. `maxMs` is never below `minMs`. */
+export function backoffOption(where: string, value: Partial<Backoff> | undefined, byDefault: Backoff): Backoff {
+  if (value === undefined) return byDefault
+  if (typeof value !== 'object' || value === null) {
+    throw new TypeError(`${where} takes { minMs, maxMs }, got ${describe(value)}`)
+  }
+  refuseUnknownOptions(where, value, ['minMs', 'maxMs'])
+  const minMs = integerOption(`${where}.minMs`, value.minMs, { min: 1, max: 3_600_000, default: byDefault.minMs })
+  const maxMs = integerOption(`${where}.maxMs`, value.maxMs, {
+    min: minMs,
+    max: 86_400_000,
+    default: Math.max(minMs, byDefault.maxMs),
+  })
+  return { minMs, maxMs }
 }
 
 /** Names a value's kind for a message without showing its content. */

@@ -1,6 +1,6 @@
 /** Identity: which scopes and keys are taken, and that no two operations are ever one. */
 import fc from 'fast-check'
-import type pg from 'pg'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createOnce, type Once, type OnceError } from '../../src/index.ts'
 import { identify, type Scope } from '../../src/operation/identity.ts'
@@ -282,6 +282,7 @@ describe('options', () => {
     [() => postgres(guard.admin, { preparedStatements: 'no' } as never), 'preparedStatements'],
     [() => postgres(guard.admin, { transactionsMax: 0 }), 'transactionsMax'],
     [() => postgres(undefined as never), 'pg.Pool'],
+    [() => postgres(new pg.Client() as never), 'pg.Pool'],
     [() => createOnce({ store: memory(), secret: 1 } as never), 'secret'],
     [() => createOnce({} as never), 'store'],
     [() => createOnce(undefined as never), 'store'],

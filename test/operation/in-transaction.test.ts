@@ -145,9 +145,37 @@ describe('once.in(tx)', () => {
       await client.query('select 1 / 0').catch(() => {})
       await expect(once.in(client).claim(operation('h'))).rejects.toMatchObject(refused)
     }))
+
+  test('an answer given where its claim is wanted, and an unknown option, are TypeErrors that name what is wanted', () =>
+    withClient(async (client) => {
+      await client.query('begin')
+      const inside = once.in(client)
+      const answer = await inside.claim(operation('whole answer'))
+      for (const given of [answer, {}, null, undefined]) {
+        const wanted = expect.objectContaining({
+          name: 'TypeError',
+          message: expect.stringContaining('takes the claim'),
+        })
+        await expect(inside.succeed(given as never, 1)).rejects.toThrow(wanted)
+        await expect(inside.verifyCommit(given as never)).rejects.toThrow(wanted)
+      }
+      if (answer.kind !== 'claimed') throw new Error(answer.kind)
+      await expect(inside.verifyCommit(answer.claim, { bound: 5 } as never)).rejects.toThrow('unknown option "bound"')
+      await expect(inside.succeed(answer.claim, 1)).resolves.toMatchObject({ value: 1 })
+    }))
 })
 
 describe('what the work may not do', () => {
+  test('B110: now() of a work that has ended asks nothing on a connection that is no longer its own', async () => {
+    let late: (() => Promise<Date>) | undefined
+    await once.transaction(operation('late now'), async (context) => {
+      late = () => context.now()
+      await insertOrder(context.tx, 'late now')
+      await expect(context.now()).resolves.toBeInstanceOf(Date)
+    })
+    await expect(late?.()).rejects.toMatchObject({ code: 'NOT_A_TRANSACTION' })
+  })
+
   test.each(['commit', 'commit; begin'])(
     'R13: a work that runs %s and then rejects is not recorded as a rejection',
     async (sql) => {

@@ -49,3 +49,21 @@ test('R25, SC28: a released message is given again after its backoff, before lat
   await steps.markPublished(third?.messages.map((one) => one.id) ?? [], token)
   expect((await steps.claimBatch(BATCH))?.messages.map((one) => one.topic)).toEqual(['k2'])
 })
+
+test.each([
+  ['limit', { limit: -1, leaseMs: 30_000 }],
+  ['limit', { leaseMs: 30_000 }],
+  ['leaseMs', { limit: 1 }],
+  ['leaseMs', { limit: 1, leaseMs: 0 }],
+  ['lane', { limit: 1, leaseMs: 30_000, lane: -1 }],
+  ['max', { limit: 1, leaseMs: 30_000, max: 5 }],
+  ['claimBatch', undefined],
+])('R25: a wrong %s of claimBatch is a TypeError that names it, and no lane is taken', async (named, options) => {
+  const store = memory()
+  const steps = createRelaySteps(store.outbox)
+  await expect(steps.claimBatch(options as never)).rejects.toThrow(
+    expect.objectContaining({ name: 'TypeError', message: expect.stringContaining(named) }),
+  )
+  expect(await createRelaySteps(store.outbox).claimBatch(BATCH)).toBeDefined()
+  expect(() => createRelaySteps(store as never)).toThrow(TypeError)
+})

@@ -45,6 +45,9 @@ export interface RabbitBrokerOptions extends RabbitConnectOptions {
   readonly exchange: string
 }
 
+/** Longest name, bytes: AMQP short strings. */
+const NAME_BYTES_MAX = 255
+
 /**
  * Where a relay publishes.
  *
@@ -58,6 +61,7 @@ export function rabbitmq(connect: AmqpConnect, options: RabbitBrokerOptions): Br
   const settings = connectOptions('rabbitmq', connect, options, ['exchange'])
   const { exchange } = options
   if (typeof exchange !== 'string') throw new TypeError('rabbitmq: exchange is required; "" is the default exchange')
+  if (Buffer.byteLength(exchange) > NAME_BYTES_MAX) throw new TypeError('rabbitmq: exchange has more than 255 bytes')
   return {
     name: 'rabbitmq',
     openPublisher: (publisherOptions) => new RabbitPublisher(exchange, settings, publisherOptions),
@@ -85,6 +89,7 @@ export interface RabbitQueueOptions extends RabbitConnectOptions {
 export function rabbitmqQueue(connect: AmqpConnect, queue: string, options: RabbitQueueOptions = {}): Source {
   const settings = connectOptions('rabbitmqQueue', connect, options, ['deadLetters'])
   if (typeof queue !== 'string' || queue === '') throw new TypeError('rabbitmqQueue: the name of the queue is required')
+  if (Buffer.byteLength(queue) > NAME_BYTES_MAX) throw new TypeError('rabbitmqQueue: queue has more than 255 bytes')
   const choices = ['configured', 'from-topology'] as const
   const said = choiceOption('rabbitmqQueue deadLetters', options.deadLetters, choices, 'from-topology')
   const deadLetters = said === 'configured' ? 'kept' : deadLettersOf(queue, settings.topology)

@@ -4,10 +4,12 @@
  * @module
  */
 
-import { integerOption, refuseUnknownOptions } from '../../shared/options.ts'
+import { backoffOption, integerOption, refuseUnknownOptions } from '../../shared/options.ts'
 import type { Backoff } from '../../shared/waiting.ts'
 import type { AmqpConnect } from './amqp.ts'
-import type { Topology } from './topology.ts'
+import { checkedTopology, type Topology } from './topology.ts'
+
+const RECONNECT: Backoff = { minMs: 100, maxMs: 10_000 }
 
 export interface RabbitConnectOptions {
   /** Exchanges and queues declared on every connection, in this order. Default none: they exist already. */
@@ -36,21 +38,14 @@ export function connectOptions(
     throw new TypeError(`${where}: connect must be a function that opens an AMQP connection`)
   }
   refuseUnknownOptions(where, options, ['topology', 'openTimeoutMs', 'reconnect', ...own])
-  const { minMs, maxMs } = options.reconnect ?? {}
-  const bounds = { min: 1, max: 3_600_000 }
-  const reconnect = {
-    minMs: integerOption(`${where} reconnect.minMs`, minMs, { ...bounds, default: 100 }),
-    maxMs: integerOption(`${where} reconnect.maxMs`, maxMs, { ...bounds, default: 10_000 }),
-  }
-  if (reconnect.maxMs < reconnect.minMs) throw new TypeError(`${where}: reconnect.maxMs is below reconnect.minMs`)
   return {
     connect,
-    topology: options.topology ?? [],
+    topology: checkedTopology(where, options.topology),
     openTimeoutMs: integerOption(`${where} openTimeoutMs`, options.openTimeoutMs, {
       min: 1,
       max: 600_000,
       default: 10_000,
     }),
-    reconnect,
+    reconnect: backoffOption(`${where} reconnect`, options.reconnect, RECONNECT),
   }
 }

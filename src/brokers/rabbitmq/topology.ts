@@ -106,9 +106,33 @@ export function quorumQueue(name: string, options: QuorumQueueOptions = {}): Que
     kind: 'queue',
     name,
     arguments: { ...args, ...options.arguments },
-    bindings: options.bindings ?? [],
+    bindings: (options.bindings ?? []).map(checkedBinding),
     deadLetterQueue,
   }
+}
+
+function checkedBinding(binding: QueueBinding): QueueBinding {
+  refuseUnknownOptions('quorumQueue bindings', binding, ['exchange', 'pattern'])
+  const { exchange, pattern } = binding
+  // An empty pattern is one that fanout exchanges take.
+  if (typeof pattern !== 'string' || Buffer.byteLength(pattern) > 255) {
+    throw new TypeError('quorumQueue bindings: pattern takes up to 255 bytes of text')
+  }
+  return { exchange: shortName('quorumQueue bindings: exchange', exchange), pattern }
+}
+
+/** What the helpers here make, or objects of their shape. */
+export function checkedTopology(where: string, topology: Topology | undefined): Topology {
+  if (topology === undefined) return []
+  if (!Array.isArray(topology) || !topology.every(isDeclaration)) {
+    throw new TypeError(`${where}: topology takes a list of what topicExchange and quorumQueue make`)
+  }
+  return topology
+}
+
+function isDeclaration(item: unknown): boolean {
+  if (typeof item !== 'object' || item === null || !('kind' in item) || !('name' in item)) return false
+  return typeof item.name === 'string' && (item.kind === 'exchange' || (item.kind === 'queue' && 'bindings' in item))
 }
 
 function deadLetterQueueOf(name: string): QueueSpec {

@@ -150,6 +150,8 @@ export class GatedTransaction<C extends PgClient> {
 
   /** One of our own statements inside the transaction. */
   query(statement: PgStatement): Promise<PgResult> {
+    // The client may be somebody else's by now.
+    if (this.#phase === 'ended') return Promise.reject(endedBefore())
     const send = () => this.#inTime(this.#client.query(owned(this.#prepared(statement))))
     if (this.#led) return this.#answerOfGate.wait().then(send)
     const gate = this.begin()

@@ -51,7 +51,10 @@ const POOL_MAX_UNKNOWN = 10
  * const store = postgres(new pg.Pool({ connectionString, pipeline: true }))
  */
 export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {}): Store<ClientOf<P> & PgClient> {
-  if (typeof pool?.connect !== 'function') throw new TypeError('postgres() takes a pg.Pool')
+  // A pg.Client has connect too, and is one connection for everybody.
+  if (typeof pool?.connect !== 'function' || 'escapeIdentifier' in pool) {
+    throw new TypeError('postgres() takes a pg.Pool')
+  }
   refuseUnknownOptions('postgres', options, [
     'schema',
     'transactionsMax',
