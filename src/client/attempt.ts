@@ -7,6 +7,8 @@
  * @module
  */
 
+import { TIMER_MS_MAX } from './clock.ts'
+
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>
 
 export interface AttemptRequest {
@@ -43,10 +45,13 @@ export async function attempt(request: AttemptRequest): Promise<Attempted> {
   const controller = new AbortController()
   let late = false
   const abort = (): void => controller.abort()
-  const timer = setTimeout(() => {
-    late = true
-    abort()
-  }, request.timeoutMs)
+  const timer = setTimeout(
+    () => {
+      late = true
+      abort()
+    },
+    Math.min(request.timeoutMs, TIMER_MS_MAX),
+  )
   signal?.addEventListener('abort', abort, { once: true })
   if (signal?.aborted === true) abort()
   try {

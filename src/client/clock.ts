@@ -14,7 +14,7 @@ export interface Clock {
 }
 
 /** Timers count with 31 bits; longer ones would end at once. */
-const TIMER_MS_MAX = 2 ** 31 - 1
+export const TIMER_MS_MAX: number = 2 ** 31 - 1
 
 export const systemClock: Clock = {
   now: () => Date.now(),

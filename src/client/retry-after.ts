@@ -15,10 +15,13 @@ const DATES = [
   new RegExp(`^[a-z]{3} (?<month>[a-z]{3}) (?<day>[ \\d]\\d) ${TIME} (?<year>\\d{4})$`, 'i'),
 ]
 
+/** Longer times mean never; up to here instants stay exact. */
+const WAIT_MS_MAX = 10 ** 15
+
 /** Milliseconds to wait from `now` (milliseconds since 1970); null when there is no value that says so. */
 export function retryAfterMs(value: string | null, now: number): number | null {
   const text = value?.trim() ?? ''
-  if (/^\d+$/.test(text)) return Number(text) * 1_000
+  if (/^\d+$/.test(text)) return Math.min(WAIT_MS_MAX, Number(text) * 1_000)
   const at = httpDate(text, now)
   return at === null ? null : Math.max(0, at - now)
 }

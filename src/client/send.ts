@@ -37,10 +37,12 @@ export class Sending {
   readonly #entry: Entry
   readonly #turn: HeldTurn
   readonly #settings: Settings
-  readonly #deadlineAt: number
+  #deadlineAt: number
   readonly #signal: AbortSignal | undefined
   readonly #budget: RetryBudget
   #nextAt: number
+  /** The latest instant that the clock has told. */
+  #seenAt = 0
   #retries = 0
   #paid: RetryCause | undefined
   #last: LastSeen | undefined
@@ -68,14 +70,17 @@ export class Sending {
   async run(): Promise<OperationResult> {
     const { clock } = this.#settings
     for (;;) {
-      const now = clock.now()
+      const now = this.#now()
       const { firstSentAt, lifetimeMs } = this.#record
-      if (firstSentAt !== null && now >= firstSentAt + lifetimeMs) return this.#unknown('lifetime')
+      // A clock that is off by more than that cannot tell how old it is.
+      if (firstSentAt !== null && Math.abs(now - firstSentAt) >= lifetimeMs) return this.#unknown('lifetime')
       if (this.#signal?.aborted === true) return this.#gaveUp('aborted')
       if (now >= this.#deadlineAt || this.#nextAt >= this.#deadlineAt) return this.#gaveUp('deadline')
       if (now < this.#nextAt) {
         await this.#turn.extend(this.#nextAt)
-        await clock.sleep(this.#nextAt - now, this.#signal)
+        const wait = this.#nextAt - now
+        await clock.sleep(wait, this.#signal)
+        if (this.#now() < now) this.#setBack(wait)
         continue
       }
       const result = this.#accepted === undefined ? await this.#send() : await this.#ask(this.#accepted)
@@ -83,19 +88,35 @@ export class Sending {
     }
   }
 
+  /**
+   * The clock may be set back while a call runs. Its deadline and its next attempt move with it, so that the call does not
+   * last longer by that.
+   */
+  #now(): number {
+    const now = this.#settings.clock.now()
+    const back = this.#seenAt - now
+    this.#seenAt = now
+    if (back > 0) this.#setBack(back)
+    return now
+  }
+
+  #setBack(ms: number): void {
+    this.#deadlineAt -= ms
+    this.#nextAt -= ms
+  }
+
   /** One attempt of the operation; undefined = another one is needed. */
   async #send(): Promise<OperationResult | undefined> {
-    const { clock } = this.#settings
     const { key, url, method, headers, body, quotedKey } = this.#record
     const extra = await this.#attemptHeaders(url)
     if (extra === undefined) return this.#again(null, 'failure')
     const all = headersOfAttempt(headers, keyHeader(key, quotedKey), extra)
-    await this.#turn.extend(clock.now())
+    await this.#turn.extend(this.#now())
     const attempts = this.#record.attempts + 1
-    const firstSentAt = this.#record.firstSentAt ?? clock.now()
+    const firstSentAt = this.#record.firstSentAt ?? this.#now()
     this.#record = { ...this.#record, attempts, firstSentAt, notBeforeAt: null, unknown: null }
     await this.#entry.save(this.#record)
-    if (clock.now() >= this.#deadlineAt) return this.#gaveUp('deadline')
+    if (this.#now() >= this.#deadlineAt) return this.#gaveUp('deadline')
 
     const attempted = await this.#attempt(method, url, all, body)
     if (attempted.kind !== 'answer') return this.#failed(attempted)
@@ -135,7 +156,7 @@ export class Sending {
     const { statusUrl, ours } = accepted
     const extra = await this.#attemptHeaders(statusUrl)
     if (extra === undefined) return this.#again(ASK_MS, 'failure')
-    await this.#turn.extend(this.#settings.clock.now())
+    await this.#turn.extend(this.#now())
     const attempted = await this.#attempt('GET', statusUrl, new Headers(extra), null)
     if (attempted.kind !== 'answer') return this.#failed(attempted)
     const { answer } = attempted
@@ -171,9 +192,9 @@ export class Sending {
   }
 
   #attempt(method: string, url: string, headers: Headers, body: Uint8Array<ArrayBuffer> | null): Promise<Attempted> {
-    const { attemptTimeoutMs, clock, fetch, redirect, responseBytesMax } = this.#settings
+    const { attemptTimeoutMs, fetch, redirect, responseBytesMax } = this.#settings
     const { credentials } = this.#record
-    const timeoutMs = Math.min(attemptTimeoutMs, this.#deadlineAt - clock.now())
+    const timeoutMs = Math.min(attemptTimeoutMs, this.#deadlineAt - this.#now())
     const signal = this.#signal
     return attempt({ fetch, url, method, headers, body, credentials, redirect, timeoutMs, responseBytesMax, signal })
   }
@@ -198,7 +219,7 @@ export class Sending {
     return {
       status,
       opaque,
-      retryAfterMs: retryAfterMs(headers.get('retry-after'), this.#settings.clock.now()),
+      retryAfterMs: retryAfterMs(headers.get('retry-after'), this.#now()),
       statusUrl: statusUrlOf(this.#record.url, headers.get('location')),
       accepted: status === 202 && statusOf(body)?.state === 'in-progress',
       problem: problemOf(headers.get('content-type'), body),
@@ -210,8 +231,8 @@ export class Sending {
    * so looking again is no retry and costs nothing of the budget.
    */
   async #again(floorMs: number | null, cause: RetryCause | 'progress'): Promise<OperationResult | undefined> {
-    const { backoff, clock, random } = this.#settings
-    const now = clock.now()
+    const { backoff, random } = this.#settings
+    const now = this.#now()
     const notBeforeAt = floorMs === null || floorMs === 0 ? null : now + floorMs
     if (cause === 'progress') {
       this.#budget.refund(this.#paid)

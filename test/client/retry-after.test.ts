@@ -39,6 +39,11 @@ describe('Retry-After', () => {
     expect(retryAfterMs('Thu Oct  1 07:28:10 2026', NOW)).toBe(0)
   })
 
+  test('a number too large for an instant stays a number that means never', () => {
+    const ms = retryAfterMs('9'.repeat(400), NOW) ?? 0
+    expect([Number.isSafeInteger(NOW + ms), ms > 1_000 * 365 * 86_400_000]).toEqual([true, true])
+  })
+
   test('text of any length is looked at in linear time', () => {
     expect(retryAfterMs(' '.repeat(200_000) + 'x', NOW)).toBeNull()
     expect(retryAfterMs(`${'9'.repeat(200_000)}x`, NOW)).toBeNull()

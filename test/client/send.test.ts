@@ -260,6 +260,53 @@ describe('giving up', () => {
     expect(server.arrived[1]?.at).toBeGreaterThanOrEqual(start + 120_000)
   })
 
+  test('a Retry-After without end is not taken for none, whatever the jitter', async () => {
+    const never = answer(503, {}, { 'retry-after': '9'.repeat(400) })
+    const { server, send } = await scene([never, created], { random: () => 0 })
+    expect(await send()).toMatchObject({ state: 'gaveUp', reason: 'deadline' })
+    expect(await send()).toMatchObject({ state: 'gaveUp', reason: 'deadline' })
+    expect(server.arrived).toHaveLength(1)
+  })
+
+  test('a clock that is set back while it waits or sends makes the call no longer', async () => {
+    const setBack: (() => void)[] = []
+    const later = answer(503, {}, { 'retry-after': '5' })
+    const silentAndBack = () => setBack.pop()?.()
+    const { clock, server, send } = await scene([later, silentAndBack, later, created], {
+      deadlineMs: 20_000,
+      attemptTimeoutMs: 50,
+    })
+    const anHour = () => clock.advance(-3_600_000)
+    setBack.push(anHour, anHour)
+    const sleep = clock.sleep.bind(clock)
+    Object.assign(clock, {
+      async sleep(ms: number, signal?: AbortSignal) {
+        await sleep(ms, signal)
+        if (setBack.length === 2) setBack.pop()?.()
+      },
+    })
+    expect(await send()).toMatchObject({ state: 'completed', attempts: 4 })
+    expect(server.arrived).toHaveLength(4)
+    expect(clock.waits.reduce((sum, wait) => sum + wait, 0)).toBeLessThan(20_000)
+  })
+
+  test('R39: with a clock that is off by more than its lifetime an operation is not sent again', async () => {
+    const { clock, server, send } = await scene([answer(500), created], { deadlineMs: 100, lifetimeMs: 5_000 })
+    expect(await send()).toMatchObject({ state: 'gaveUp', reason: 'deadline' })
+    clock.advance(-60_000)
+    expect(await send()).toMatchObject({ state: 'unknown', reason: 'lifetime', attempts: 1 })
+    expect(server.arrived).toHaveLength(1)
+  })
+
+  test('times longer than a timer counts are as long as one', async () => {
+    const { server, send } = await scene([(response) => void setImmediate(() => response.writeHead(201).end('{}'))], {
+      attemptTimeoutMs: Number.MAX_SAFE_INTEGER,
+      deadlineMs: Number.MAX_SAFE_INTEGER,
+    })
+    expect(await send()).toMatchObject({ state: 'completed', attempts: 1 })
+    expect(server.arrived).toHaveLength(1)
+  })
+
   test('whatever the jitter, no attempt starts after the deadline', async () => {
     for (const random of [() => 0, () => 0.3, () => 0.999]) {
       const budget = retryBudget({ tokens: 1_000_000 })

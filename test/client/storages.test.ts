@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -59,6 +59,41 @@ describe('storage file', () => {
       expect(await readdir(folder)).toEqual(['k-1.operation'])
       expect((await stat(folder)).mode & 0o777).toBe(0o700)
       expect((await stat(join(folder, 'k-1.operation'))).mode & 0o777).toBe(0o600)
+    }))
+
+  test('T7: what a death in the middle of a write has left is in nobody’s way, and is removed after an hour', () =>
+    inFolder(async (folder) => {
+      const storage = fileStorage({ folder })
+      const left = ['k-1.operation', 'k-1.turn'].flatMap((name) =>
+        Array.from({ length: 9 }, (_, at) => join(folder, `${name}.${process.pid}-${at}.tmp`)),
+      )
+      for (const path of left) await writeFile(path, 'half')
+      await storage.write('k-1', 'one')
+      expect(await storage.takeTurn('k-1', { owner: 'me', untilAt: 9_000 }, 1_000)).toBeUndefined()
+      expect(await storage.entries()).toEqual([{ id: 'k-1', text: 'one' }])
+      expect(await readdir(folder)).toHaveLength(left.length + 2)
+      const longAgo = new Date(Date.now() - 2 * 3_600_000)
+      for (const path of left) await utimes(path, longAgo, longAgo)
+      await storage.entries()
+      expect((await readdir(folder)).sort()).toEqual(['k-1.operation', 'k-1.turn'])
+    }))
+
+  test('a folder that is removed or was not to be had is made when it can be, and a failed write leaves nothing', () =>
+    inFolder(async (parent) => {
+      const inTheWay = join(parent, 'file')
+      await writeFile(inTheWay, '')
+      const folder = join(inTheWay, 'pending')
+      const storage = fileStorage({ folder })
+      await expect(storage.write('k', 'one')).rejects.toThrow('ENOTDIR')
+      await rm(inTheWay)
+      await storage.write('k', 'one')
+      await rm(folder, { recursive: true })
+      await storage.write('k', 'two')
+      expect(await storage.read('k')).toBe('two')
+      // A folder in the place of the entry: the last step fails.
+      await mkdir(join(folder, 'other.operation'))
+      await expect(storage.write('other', 'one')).rejects.toThrow()
+      expect((await readdir(folder)).sort()).toEqual(['k.operation', 'other.operation'])
     }))
 
   test('the turn of a process that is gone is free at once', () =>

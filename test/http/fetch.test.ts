@@ -33,8 +33,8 @@ class HostRequest extends Request {
 
 test('a handler finds on its request what the host has put there, and can read the body', async () => {
   const post = guarded(async (request) => {
-    const { nextUrl, params, cookie } = request as HostRequest
-    return Response.json([nextUrl.search, params.id, cookie('theme'), await request.json()])
+    const host = request as HostRequest
+    return Response.json([host.nextUrl.search, host.params.id, host.cookie('theme'), await request.json()])
   })
   const headers = { 'idempotency-key': 'k-2', cookie: 'theme=dark' }
   const request = new HostRequest('http://localhost/orders?dry=1', { method: 'POST', body: '{"id":7}', headers })

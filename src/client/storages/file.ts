@@ -4,8 +4,8 @@
  * @module
  */
 
-import { createHash } from 'node:crypto'
-import { link, mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { createHash, randomUUID } from 'node:crypto'
+import { link, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { inTheWay, type OperationStorage, type Turn, turnOf } from '../storage.ts'
@@ -25,24 +25,26 @@ const NAME_MAX = 200
 /** Each operation is a file of its own, replaced as a whole and on disk before a write resolves. */
 export function fileStorage({ folder }: FileStorageOptions): OperationStorage {
   const path = (id: string, suffix: string): string => join(folder, fileName(id) + suffix)
-  let made: Promise<unknown> | undefined
-  const ready = async (): Promise<void> => {
-    made ??= mkdir(folder, { recursive: true, mode: 0o700 })
-    await made
-  }
+  // Each time: somebody may have removed it, or mended what kept it from being made.
+  const ready = () => mkdir(folder, { recursive: true, mode: 0o700 })
 
   /** Written beside, flushed, then renamed, so that a reader sees the old text or the new one. */
   const replace = async (target: string, text: string): Promise<void> => {
     await ready()
-    const beside = `${target}.${process.pid}-${(count += 1)}.tmp`
-    const file = await open(beside, 'wx', 0o600)
+    const beside = besideOf(target, HALF)
     try {
-      await file.writeFile(text)
-      await file.sync()
-    } finally {
-      await file.close()
+      const file = await open(beside, 'wx', 0o600)
+      try {
+        await file.writeFile(text)
+        await file.sync()
+      } finally {
+        await file.close()
+      }
+      await rename(beside, target)
+    } catch (error) {
+      await rm(beside, { force: true })
+      throw error
     }
-    await rename(beside, target)
     await syncFolder(folder)
   }
 
@@ -51,7 +53,9 @@ export function fileStorage({ folder }: FileStorageOptions): OperationStorage {
     sharedBy: 'host',
     async entries() {
       await ready()
-      const names = (await readdir(folder)).filter((name) => name.endsWith(ENTRY)).sort()
+      const all = await readdir(folder)
+      await sweep(folder, all)
+      const names = all.filter((name) => name.endsWith(ENTRY)).sort()
       const read = names.map(async (name) => ({ name, content: await textOf(join(folder, name)) }))
       return (await Promise.all(read)).flatMap(({ name, content }) =>
         content === undefined ? [] : [entryOf(name, content)],
@@ -93,7 +97,24 @@ export function fileStorage({ folder }: FileStorageOptions): OperationStorage {
   }
 }
 
-let count = 0
+/** What a process that died has left behind in the middle of a write: never read, and removed after this time. */
+const HALF = '.tmp'
+const ASIDE = '.old'
+const LEFT_BEHIND_MS = 3_600_000
+
+/** Not by the process's id and a count: after a restart in a container both begin anew. */
+function besideOf(target: string, suffix: string): string {
+  return `${target}.${randomUUID()}${suffix}`
+}
+
+async function sweep(folder: string, names: readonly string[]): Promise<void> {
+  for (const name of names) {
+    if (!name.endsWith(HALF) && !name.endsWith(ASIDE)) continue
+    const path = join(folder, name)
+    const found = await stat(path).catch(() => undefined)
+    if (found !== undefined && Date.now() - found.mtimeMs > LEFT_BEHIND_MS) await rm(path, { force: true })
+  }
+}
 
 /** A name that says the id where it can; ids are visible ASCII, so a space marks files that no id leads to. */
 function fileName(id: string): string {
@@ -141,9 +162,9 @@ function isDead(text: string): boolean {
  * written can be read in between, and an empty turn is in nobody's way.
  */
 async function createWhole(target: string, text: string): Promise<boolean> {
-  const beside = `${target}.${process.pid}-${(count += 1)}.tmp`
-  await writeFile(beside, text, { flag: 'wx', mode: 0o600 })
+  const beside = besideOf(target, HALF)
   try {
+    await writeFile(beside, text, { flag: 'wx', mode: 0o600 })
     await link(beside, target)
     return true
   } catch (error) {
@@ -156,7 +177,7 @@ async function createWhole(target: string, text: string): Promise<boolean> {
 
 /** Removes the turn that was read, and puts back another one that had come in between. */
 async function takeAway(target: string, old: string): Promise<void> {
-  const aside = `${target}.${process.pid}-${(count += 1)}.old`
+  const aside = besideOf(target, ASIDE)
   try {
     await rename(target, aside)
   } catch (error) {
