@@ -39,6 +39,21 @@ test(
 )
 
 test(
+  'R48: calls over TLS are windows as those over plain HTTP are, and whom the handler distrusts hears nothing',
+  async () => {
+    const result = await drillHandler('charge-over-tls')
+    expect(ofFault(result, 'none')).toEqual(['no fault: one effect'])
+    expect(failed(result)).toContain('kill after http:POST /v1/charges: DUPLICATE')
+    expect(failed(result)).toContain('answer lost after http:POST /v1/mails: DUPLICATE')
+    expect(failed(result)).toContain('time-out after http:POST /v1/mails: DUPLICATE')
+    expect(result.windows.every(({ reached, window: { at } }) => reached || at?.label === 'POST /v1/distrusted')).toBe(
+      true,
+    )
+  },
+  DRILL_MS,
+)
+
+test(
   'R48: of several deliveries that go wrong without a fault, the two that do are named, and the step that tells them apart',
   async () => {
     const result = await drillHandler('one-pot')

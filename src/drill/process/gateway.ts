@@ -10,6 +10,7 @@
 
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import { bounded } from '../../shared/waiting.ts'
 import { hasLiveKey } from '../place/refuse.ts'
 import { amqpCodec } from '../wire/amqp.ts'
@@ -17,10 +18,16 @@ import type { Codec } from '../wire/codec.ts'
 import { httpCodec } from '../wire/http.ts'
 import { postgresCodec } from '../wire/postgres.ts'
 import { type Decide, type Link, link } from './link.ts'
+import { type TlsWish, unpacked } from './outgoing-tls.ts'
 
 export interface Address {
   readonly host: string
   readonly port: number
+}
+
+/** Where the process itself wanted to go, and whether with TLS. */
+export interface Target extends Address {
+  readonly tls?: TlsWish | undefined
 }
 
 /** Where the connections of one run lead. */
@@ -50,7 +57,7 @@ export interface Gateway {
   readonly acknowledged: number
   lead(route: Route): void
   /** The process has opened a connection from this port of its own and wanted to reach `target`. */
-  expect(localPort: number, target: Address): void
+  expect(localPort: number, target: Target): void
   /** The broker loses the process: it delivers again what was not acknowledged. */
   abandonBroker(): void
   close(): Promise<void>
@@ -63,8 +70,8 @@ const TARGET_MS = 5_000
 export async function openGateway(): Promise<Gateway> {
   const links = new Set<Link>()
   const brokerLinks = new Set<Link>()
-  const targets = new Map<number, (target: Address) => void>()
-  const known = new Map<number, Address>()
+  const targets = new Map<number, (target: Target) => void>()
+  const known = new Map<number, Target>()
   let route: Route | undefined
   let quietSince = performance.now()
   let current: Decide = () => 'pass'
@@ -80,8 +87,11 @@ export async function openGateway(): Promise<Gateway> {
     quietSince = performance.now()
   }
 
-  const join = (client: Socket, to: Address, codec: Codec, first?: Buffer): Link => {
-    const server = connect({ host: to.host, port: to.port, allowHalfOpen: true })
+  const join = (client: Socket, { host, port, tls }: Target, codec: Codec, first?: Buffer): Link => {
+    const server =
+      tls === undefined
+        ? connect({ host, port, allowHalfOpen: true })
+        : connectTls({ ...unpacked(tls), host, port, ALPNProtocols: ['http/1.1'] })
     const joined = link(client, server, codec, decide, onBytes)
     links.add(joined)
     void joined.closed.then(() => {
@@ -113,7 +123,7 @@ export async function openGateway(): Promise<Gateway> {
   const outgoing = await listening((client) => {
     client.on('error', () => {})
     const { remotePort = 0 } = client
-    const target = new Promise<Address>((resolve) => {
+    const target = new Promise<Target>((resolve) => {
       const told = known.get(remotePort)
       if (told === undefined) targets.set(remotePort, resolve)
       else resolve(told)

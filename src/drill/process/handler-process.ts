@@ -117,7 +117,7 @@ class Held implements HandlerProcess {
         case 'loaded':
           return loaded()
         case 'outgoing':
-          return gateway.expect(message.localPort, { host: message.host, port: message.port })
+          return gateway.expect(message.localPort, message)
         case 'pong':
           return this.#answered()
         case 'done':

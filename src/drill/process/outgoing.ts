@@ -9,6 +9,7 @@
 
 import { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
+import { bringTls, type TlsWish, wishOf } from './outgoing-tls.ts'
 
 /** Options that the drill gives the process in DRILL_OUTGOING, as JSON. */
 export interface OutgoingOptions {
@@ -35,8 +36,10 @@ export function bringOutgoing(
     readonly localPort: number
     readonly host: string
     readonly port: number
+    readonly tls?: TlsWish | undefined
   }) => void,
 ): void {
+  bringTls()
   const original = Reflect.get(Socket.prototype, 'connect') as (...args: unknown[]) => Socket
   Reflect.set(Socket.prototype, 'connect', function connectThroughDrill(this: Socket, ...args: unknown[]) {
     // net.connect() hands its arguments over as one array that is already sorted out.
@@ -52,7 +55,8 @@ export function bringOutgoing(
     if (!LOOPBACK.test(host) && this instanceof TLSSocket) return original.apply(this, args)
     if (LOOPBACK.test(host) && (port === wirePort || this instanceof TLSSocket)) return original.apply(this, args)
     this.prependOnceListener('connect', () => {
-      if (this.localPort !== undefined) tell({ kind: 'outgoing', localPort: this.localPort, host, port })
+      if (this.localPort !== undefined)
+        tell({ kind: 'outgoing', localPort: this.localPort, host, port, tls: wishOf(this) })
     })
     const led = { ...options, host: '127.0.0.1', port: outgoingPort }
     if (!isSorted) return original.call(this, led, callback)

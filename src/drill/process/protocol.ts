@@ -5,6 +5,7 @@
  */
 
 import type { DrillWorld } from '../file/format.ts'
+import type { TlsWish } from './outgoing-tls.ts'
 
 export type ToProcess =
   | { readonly kind: 'start'; readonly world: DrillWorld; readonly serves: boolean }
@@ -20,7 +21,14 @@ export type FromProcess =
   | { readonly kind: 'failed'; readonly message: string }
   | { readonly kind: 'pong' }
   | { readonly kind: 'done'; readonly call: number; readonly error?: string }
-  | { readonly kind: 'outgoing'; readonly localPort: number; readonly host: string; readonly port: number }
+  | {
+      readonly kind: 'outgoing'
+      readonly localPort: number
+      readonly host: string
+      readonly port: number
+      /** Set when the gateway is to speak TLS with it. */
+      readonly tls?: TlsWish | undefined
+    }
 
 /** What a process is given on its command line, as JSON. */
 export interface ProcessArguments {
