@@ -7,7 +7,7 @@
  * @module
  */
 
-import { asWork } from '../operation/engine.ts'
+import { startWork } from '../operation/engine.ts'
 import { type Outbox, OutboxBuffer } from '../outbox/buffer.ts'
 import { type ErrorCode, OnceError } from '../shared/errors.ts'
 import type { InboxFinish, InboxOpenOptions, InboxVerdict, OpenInbox } from '../store/inbox.ts'
@@ -40,6 +40,8 @@ export type AttemptResult =
   | { readonly kind: 'trouble' | 'lost'; readonly error: unknown }
   | { readonly kind: 'doubtful' }
   | { readonly kind: 'unresolved' | 'fenced' | 'stopped' }
+
+const DOUBTFUL: AttemptResult = { kind: 'doubtful' }
 
 export interface AttemptSettings {
   readonly consumer: string
@@ -86,8 +88,13 @@ function stopError(): OnceError {
   return new OnceError('TOO_BUSY', 'the consumer was stopped')
 }
 
-/** Runs `work` once for `items`, with their marks first when `careful`. Never throws. */
-export async function attempt<Tx>(
+/**
+ * Runs `work` once for `items`, with their marks first when `careful`. Never throws.
+ *
+ * Its steps hand on by callbacks instead of awaiting each other: for a single message each promise is felt, because the
+ * tools that follow a work through its async calls look at every one.
+ */
+export function attempt<Tx>(
   host: ConsumerHost<Tx>,
   items: readonly Item[],
   work: Work<Tx>,
@@ -103,14 +110,12 @@ export async function attempt<Tx>(
     stopKey: stopKeyOnWaiting ? item.key : undefined,
     override: item.override,
   }))
-  let opened: OpenInbox<Tx>
-  try {
-    opened = await host.store.open(runs, { ...settings.open, marksFirst })
-  } catch (error) {
-    return { kind: 'trouble', error }
-  }
-  const result = await new Attempt(host, opened, items, work, settings, running).run(marksFirst)
-  return result.kind === 'refused' && !marksFirst && items.length > 1 ? { kind: 'doubtful' } : result
+  return new Promise((resolve) => {
+    host.store.open(runs, { ...settings.open, marksFirst }).then(
+      (opened) => new Attempt(host, opened, items, work, settings, marksFirst, running, resolve).start(),
+      (error: unknown) => resolve({ kind: 'trouble', error }),
+    )
+  })
 }
 
 class Attempt<Tx> {
@@ -119,8 +124,12 @@ class Attempt<Tx> {
   readonly #items: readonly Item[]
   readonly #work: Work<Tx>
   readonly #settings: AttemptSettings
+  readonly #marksFirst: boolean
   readonly #running: Running
   readonly #context: AttemptContext<Tx>
+  readonly #ended: (result: AttemptResult) => void
+  readonly #cut = (error: OnceError): void => this.#cutOff(error)
+  #timer: NodeJS.Timeout | undefined
   /** Why it was cut off. */
   #cutBy: OnceError | undefined
   /** COMMIT is on its way: its answer is bounded by the store, and cutting would hide it. */
@@ -132,100 +141,118 @@ class Attempt<Tx> {
     items: readonly Item[],
     work: Work<Tx>,
     settings: AttemptSettings,
+    marksFirst: boolean,
     running: Running,
+    ended: (result: AttemptResult) => void,
   ) {
     this.#host = host
     this.#opened = opened
     this.#items = items
     this.#work = work
     this.#settings = settings
+    this.#marksFirst = marksFirst
     this.#running = running
     this.#context = new AttemptContext(opened, new OutboxBuffer(host.outbox), settings.consumer)
+    this.#ended = ended
   }
 
-  run(marksFirst: boolean): Promise<AttemptResult> {
+  start(): void {
     const { handlerTimeoutMs } = this.#settings
-    return new Promise((resolve) => {
-      const cut = (error: OnceError) => {
-        if (this.#finishing || this.#cutBy !== undefined) return
-        this.#cutBy = error
-        this.#context.abort(error)
-        this.#opened.abort(error)
-        end(this.#cutResult(error))
-      }
-      const timer = setTimeout(
-        () => cut(new OnceError('TOO_BUSY', `the handler ran longer than ${handlerTimeoutMs} ms (handlerTimeoutMs)`)),
-        handlerTimeoutMs,
-      )
-      const end = (result: AttemptResult) => {
-        clearTimeout(timer)
-        this.#running.remove(cut)
-        this.#context.buffer.end()
-        resolve(result)
-      }
-      this.#running.add(cut)
-      // Late answers of an attempt that was cut off change nothing.
-      if (this.#cutBy !== undefined) return
-      void this.#steps(marksFirst).then(end, () => {
-        // Looking at what the handler threw has thrown: an accessor, a proxy.
-        const error = new Error('what the handler threw cannot be looked at')
-        this.#opened.abort(error)
-        end({ kind: 'failed', error, verdicts: undefined })
-      })
-    })
+    this.#timer = setTimeout(
+      () =>
+        this.#cutOff(
+          new OnceError('TOO_BUSY', `the handler ran longer than ${handlerTimeoutMs} ms (handlerTimeoutMs)`),
+        ),
+      handlerTimeoutMs,
+    )
+    this.#running.add(this.#cut)
+    // Cut off by `add` already: the consumer is stopped.
+    if (this.#cutBy !== undefined) return
+    if (this.#marksFirst) this.#follow(this.#takeMarks())
+    else this.#runWork(this.#items, undefined)
+  }
+
+  /** Late answers of an attempt that was cut off change nothing. */
+  #end(result: AttemptResult): void {
+    clearTimeout(this.#timer)
+    this.#running.remove(this.#cut)
+    this.#context.buffer.end()
+    const doubtful = result.kind === 'refused' && !this.#marksFirst && this.#items.length > 1
+    this.#ended(doubtful ? DOUBTFUL : result)
+  }
+
+  #cutOff(error: OnceError): void {
+    if (this.#finishing || this.#cutBy !== undefined) return
+    this.#cutBy = error
+    this.#context.abort(error)
+    this.#opened.abort(error)
+    this.#end(this.#cutResult(error))
   }
 
   #cutResult(error: unknown): AttemptResult {
     return this.#running.stopped ? { kind: 'stopped' } : { kind: 'failed', error, verdicts: undefined }
   }
 
-  async #steps(marksFirst: boolean): Promise<AttemptResult> {
-    let verdicts: readonly InboxVerdict[] | undefined
-    let fresh = this.#items
-    if (marksFirst) {
-      try {
-        verdicts = await this.#opened.begin()
-      } catch (error) {
-        await this.#opened.rollback()
-        return { kind: 'trouble', error }
-      }
-      fresh = this.#items.filter((_, index) => verdicts?.[index] === 'new')
-      if (fresh.length === 0) return await this.#refused(verdicts)
-    }
+  async #takeMarks(): Promise<void> {
+    let verdicts: readonly InboxVerdict[]
     try {
-      await asWork(() => this.#work(this.#context, fresh))
+      verdicts = await this.#opened.begin()
     } catch (error) {
-      return await this.#handlerFailed(error)
+      await this.#opened.rollback()
+      return this.#end({ kind: 'trouble', error })
     }
-    return this.#cutBy === undefined ? await this.#finish(verdicts) : this.#cutResult(this.#cutBy)
+    if (this.#cutBy !== undefined) return
+    const fresh = this.#items.filter((_, index) => verdicts[index] === 'new')
+    if (fresh.length === 0) await this.#refused(verdicts)
+    else this.#runWork(fresh, verdicts)
   }
 
-  async #refused(verdicts: readonly InboxVerdict[]): Promise<AttemptResult> {
+  /** @param verdicts - undefined = the marks travel with the work's first statement. */
+  #runWork(fresh: readonly Item[], verdicts: readonly InboxVerdict[] | undefined): void {
+    startWork(
+      () => this.#work(this.#context, fresh),
+      () => {
+        if (this.#cutBy === undefined) this.#follow(this.#finish(verdicts))
+      },
+      (error) => this.#follow(this.#handlerFailed(error)),
+    )
+  }
+
+  /** A step ends by itself. When looking at what the handler threw has thrown (an accessor, a proxy), it is ended here. */
+  #follow(step: Promise<void>): void {
+    step.catch(() => {
+      const error = new Error('what the handler threw cannot be looked at')
+      this.#opened.abort(error)
+      this.#end({ kind: 'failed', error, verdicts: undefined })
+    })
+  }
+  async #refused(verdicts: readonly InboxVerdict[]): Promise<void> {
     await this.#opened.rollback()
-    return { kind: 'refused', verdicts }
+    this.#end({ kind: 'refused', verdicts })
   }
 
   /** The gate's own answer comes first: statements sent behind it only report that the transaction is aborted. */
-  async #handlerFailed(error: unknown): Promise<AttemptResult> {
+  async #handlerFailed(error: unknown): Promise<void> {
     let verdicts: readonly InboxVerdict[] | undefined
     try {
       verdicts = await this.#opened.verdicts()
     } catch (gateError) {
       await this.#opened.rollback()
-      return { kind: 'trouble', error: gateError }
+      return this.#end({ kind: 'trouble', error: gateError })
     }
     if (verdicts !== undefined && !verdicts.includes('new')) return await this.#refused(verdicts)
     const rolled = await this.#opened.rollback()
-    if (this.#cutBy !== undefined) return this.#cutResult(this.#cutBy)
+    if (this.#cutBy !== undefined) return
     // A lost connection is the store's failure, whatever the handler made of it.
     if (rolled === 'lost') {
-      return { kind: 'lost', error: new OnceError('STORE_UNAVAILABLE', 'the connection was lost', { cause: error }) }
+      const lost = new OnceError('STORE_UNAVAILABLE', 'the connection was lost', { cause: error })
+      return this.#end({ kind: 'lost', error: lost })
     }
-    if (this.#host.store.failureOf(error) === 'retry') return { kind: 'retry', error }
-    return { kind: 'failed', error, verdicts }
+    const retry = this.#host.store.failureOf(error) === 'retry'
+    this.#end(retry ? { kind: 'retry', error } : { kind: 'failed', error, verdicts })
   }
 
-  async #finish(known: readonly InboxVerdict[] | undefined): Promise<AttemptResult> {
+  async #finish(known: readonly InboxVerdict[] | undefined): Promise<void> {
     this.#finishing = true
     const rows = this.#context.buffer.end()
     let finished: InboxFinish | readonly InboxVerdict[]
@@ -233,15 +260,23 @@ class Attempt<Tx> {
       finished = await this.#opened.finish(rows)
     } catch (error) {
       await this.#opened.rollback()
-      return isTrouble(error) ? { kind: 'trouble', error } : { kind: 'failed', error, verdicts: known }
+      return this.#end(isTrouble(error) ? { kind: 'trouble', error } : { kind: 'failed', error, verdicts: known })
     }
+    if (finished === 'committed' && rows.length > 0) this.#host.afterCommit?.(rows)
+    this.#end(this.#finished(finished, known, rows.length))
+  }
+
+  #finished(
+    finished: InboxFinish | readonly InboxVerdict[],
+    known: readonly InboxVerdict[] | undefined,
+    outputs: number,
+  ): AttemptResult {
     switch (finished) {
       case 'committed':
-        if (rows.length > 0) this.#host.afterCommit?.(rows)
         return {
           kind: 'committed',
           verdicts: known ?? this.#items.map(() => 'new'),
-          outputs: rows.length,
+          outputs,
           stale: this.#context.stale,
         }
       case 'ended': {

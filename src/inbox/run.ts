@@ -77,7 +77,7 @@ export class Runner<Tx> {
 
   /** One message in a transaction of its own; `handler` undefined = none for its type. Never throws. */
   async one(item: Item, work: Work<Tx> | undefined): Promise<Disposition> {
-    return await this.#guarded(item, async () => {
+    try {
       // Its last permitted run ended without a word: the process died.
       if (item.claim !== undefined && item.claim.attempts > this.#settings.attemptsMax) {
         return await this.#quarantine(item, 'exhausted', undefined)
@@ -86,8 +86,13 @@ export class Runner<Tx> {
         return await this.#follow(item, { kind: 'wait', reason: 'no-handler', dueInMs: 0 }, undefined)
       }
       const startedMs = performance.now()
-      return await this.#settle(item, await this.#attempted([item], work), startedMs)
-    })
+      const result = await this.#attempted([item], work)
+      if (result.kind !== 'committed') return await this.#settle(item, result)
+      this.#tellApplied(item, result, startedMs)
+      return DONE
+    } catch (error) {
+      return this.#refusedByStore(item, error)
+    }
   }
 
   /** Many messages in one transaction. A failing batch is halved until the failing message is alone. (SC46) */
@@ -161,15 +166,19 @@ export class Runner<Tx> {
     return dispositions
   }
 
-  /** A store that refuses one message for a reason of its own holds up that message only. */
   async #guarded<T extends Disposition | undefined>(item: Item, act: () => Promise<T>): Promise<T | Disposition> {
     try {
       return await act()
     } catch (error) {
-      if (isTrouble(error)) return { kind: 'trouble', error }
-      this.#emit?.({ kind: 'error', ...about(item), error: kindOfError(error) })
-      return { kind: 'again', afterMs: REFUSED_PAUSE_MS }
+      return this.#refusedByStore(item, error)
     }
+  }
+
+  /** A store that refuses one message for a reason of its own holds up that message only. */
+  #refusedByStore(item: Item, error: unknown): Disposition {
+    if (isTrouble(error)) return { kind: 'trouble', error }
+    this.#emit?.({ kind: 'error', ...about(item), error: kindOfError(error) })
+    return { kind: 'again', afterMs: REFUSED_PAUSE_MS }
   }
 
   /** An attempt, repeated at once when the database asks for a fresh transaction, or the marks have to be asked first. */
@@ -198,11 +207,8 @@ export class Runner<Tx> {
     return true
   }
 
-  async #settle(item: Item, result: Tried, startedMs: number): Promise<Disposition> {
+  async #settle(item: Item, result: Exclude<Tried, { kind: 'committed' }>): Promise<Disposition> {
     switch (result.kind) {
-      case 'committed':
-        this.#tellApplied(item, result, startedMs)
-        return DONE
       case 'refused':
         return await this.#verdict(item, result.verdicts[0] ?? 'busy')
       case 'failed':

@@ -89,7 +89,9 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   }
 
   async finish(outbox: readonly OutboxRow[]): Promise<InboxFinish | readonly InboxVerdict[]> {
-    const { transactionId, verdicts } = await this.#read(this.#transaction.begin())
+    const { passed } = this.#transaction
+    const taken = passed === undefined || this.#answer !== undefined ? undefined : this.#allTaken(passed)
+    const { transactionId, verdicts } = taken ?? (await this.#read(this.#transaction.begin()))
     if (transactionId === undefined) {
       await this.rollback()
       return verdicts
@@ -130,18 +132,22 @@ export class PostgresOpenInbox<C extends PgClient> implements OpenInbox<C> {
   }
 
   async #marksTaken(gate: Promise<PgResult>): Promise<MarksAnswer> {
-    const { distinct } = this.#work
     try {
-      const [answer] = (await gate).rows
-      // Absent where a mark that is there fails the statement.
-      const taken = answer?.['marks']
-      if (taken !== undefined && Number(taken) !== distinct.length) return await this.#verdicts()
-      return {
-        transactionId: String(answer?.['xid']),
-        verdicts: this.#work.runs.length === 1 ? ONE_NEW : this.#spread(distinct.map(() => 'new')),
-      }
+      return this.#allTaken(await gate) ?? (await this.#verdicts())
     } catch (error) {
       return await this.#refused(error)
+    }
+  }
+
+  /** What the gate's answer comes to when every mark was taken; undefined when some were not. */
+  #allTaken({ rows: [answer] }: PgResult): MarksAnswer | undefined {
+    const { runs, distinct } = this.#work
+    // Absent where a mark that is there fails the statement.
+    const taken = answer?.['marks']
+    if (taken !== undefined && Number(taken) !== distinct.length) return undefined
+    return {
+      transactionId: String(answer?.['xid']),
+      verdicts: runs.length === 1 ? ONE_NEW : this.#spread(distinct.map(() => 'new')),
     }
   }
 
