@@ -44,7 +44,7 @@ const NO_DELIVERIES: readonly Delivery[] = []
 const CLOSE_BOUND_MS = 10_000
 /** Acknowledgements that are held back together are at most this share of the prefetch. */
 const ACK_SHARE = 8
-/** Longest time that a batch beside a running one waits to become full, milliseconds. */
+/** Longest time that a batch beside a running one, or just after one, waits to become full, milliseconds. */
 const LINGER_MS = 5
 
 class ConsumerShell<Tx> implements Consumer {
@@ -279,12 +279,13 @@ class ConsumerShell<Tx> implements Consumer {
   }
 
   /**
-   * Beside a running batch one that is not full waits a little: deliveries come in the pieces in which they were
-   * acknowledged, and a COMMIT for a few messages costs as much as one for many.
+   * Beside a running batch, or just after one, a batch that is not full waits a little: deliveries come in the pieces in
+   * which they were acknowledged, and a COMMIT for a few messages costs as much as one for many.
    */
   #holdsBack(): boolean {
     const { batch, prefetch, concurrency } = this.#settings
-    if (batch === undefined || this.#running === 0 || this.#lingered || this.#queue.size === 0) return false
+    if (batch === undefined || this.#lingered || this.#queue.size === 0) return false
+    if (this.#running === 0 && performance.now() - (this.#lastSettledMs ?? 0) > LINGER_MS) return false
     if (this.#queue.size >= Math.min(batch.max, Math.ceil(prefetch / concurrency))) return false
     this.#linger ??= setTimeout(() => {
       this.#lingered = true
