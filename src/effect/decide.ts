@@ -33,7 +33,8 @@ export type NextAct = 'call' | 'newKey' | 'reconcile' | 'unknown'
 
 export function nextAct({ delivery, hasReconcile, doubt, keyAlive, keySpoiled }: Situation): NextAct {
   const keyed = delivery === 'keyed'
-  if (!doubt) return keyed && (keySpoiled || !keyAlive) ? 'newKey' : 'call'
+  // Whatever is promised, a repeat with a key that only gets its stored failure again would never end (B86).
+  if (!doubt) return keySpoiled || (keyed && !keyAlive) ? 'newKey' : 'call'
   if (delivery === 'at-least-once') return 'call'
   if (keyed && keyAlive && !keySpoiled) return 'call'
   return hasReconcile ? 'reconcile' : 'unknown'

@@ -32,7 +32,7 @@ describe('what is done next about an effect', () => {
   test.each(
     [...situations()].filter(({ doubt }) => !doubt).map((situation) => [JSON.stringify(situation), situation] as const),
   )('B86, B90: without doubt it is called, with a new key where the old one is of no use: %s', (_name, situation) => {
-    const useless = situation.delivery === 'keyed' && (situation.keySpoiled || !situation.keyAlive)
+    const useless = situation.keySpoiled || (situation.delivery === 'keyed' && !situation.keyAlive)
     expect(nextAct(situation)).toBe(useless ? 'newKey' : 'call')
   })
 })

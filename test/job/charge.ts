@@ -16,6 +16,9 @@ import {
 export const SCOPE: readonly string[] = ['acme', 'charges']
 export const LEASE_MS = 1_000
 
+/** An owner that is stopped in the middle of its last packet keeps the operation's row for as long as a step may last. */
+const STEP = { timeoutMs: 8_000 }
+
 /** The longest time from a call's start until the provider has applied it: it is on this machine. */
 const SETTLE_MS = 300
 
@@ -23,6 +26,8 @@ export interface Charge {
   /** The provider counts what it did by this name. */
   readonly reference: string
   readonly delivery: Delivery
+  readonly timeoutMs?: number
+  readonly settleAfterMs?: number
 }
 
 export interface Charged {
@@ -78,7 +83,7 @@ export type Change = Partial<EffectOptions<ChargeRequest, { readonly id: string 
 
 export function chargeEffect(
   at: At,
-  { reference, delivery }: Charge,
+  { reference, delivery, timeoutMs = 5_000, settleAfterMs = SETTLE_MS }: Charge,
   change: Change = {},
 ): EffectOptions<ChargeRequest, { readonly id: string }> {
   return {
@@ -89,8 +94,8 @@ export function chargeEffect(
       : {}),
     delivery,
     provider: at.profile,
-    settleAfterMs: SETTLE_MS,
-    timeoutMs: 5_000,
+    settleAfterMs,
+    timeoutMs,
     patienceMs: 2_000,
     ...change,
   }
@@ -99,15 +104,19 @@ export function chargeEffect(
 /** Charges, books, and says so, in two steps. */
 export async function chargeAndBook(op: Op<pg.PoolClient>, at: At, charge: Charge, change?: Change): Promise<Charged> {
   const { id } = await op.effect('charge', chargeEffect(at, charge, change))
-  return await op.transaction('book', async ({ tx, outbox }) => {
-    const { rows } = await tx.query<{ id: number }>('insert into bookings (ref, charge) values ($1, $2) returning id', [
-      charge.reference,
-      id,
-    ])
-    const booking = Number(rows[0]?.id)
-    await outbox.add({ topic: 'charge.booked', payload: { reference: charge.reference } })
-    return { charge: id, booking }
-  })
+  return await op.transaction(
+    'book',
+    async ({ tx, outbox }) => {
+      const { rows } = await tx.query<{ id: number }>(
+        'insert into bookings (ref, charge) values ($1, $2) returning id',
+        [charge.reference, id],
+      )
+      const booking = Number(rows[0]?.id)
+      await outbox.add({ topic: 'charge.booked', payload: { reference: charge.reference } })
+      return { charge: id, booking }
+    },
+    STEP,
+  )
 }
 
 export type ChargeKind = Kind<pg.PoolClient, Charge, Promise<Charged>>

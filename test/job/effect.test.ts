@@ -186,6 +186,14 @@ describe('a provider that fails', () => {
     expect(keys(charge).size).toBe(2)
   })
 
+  test('B86: reconciled: where the provider stores failures too, a proof is followed by a new key in the end', async () => {
+    const charge = chargeOf('reconciled')
+    setup.provider.fault({ kind: 'failed', reference: charge.reference })
+    expect(await settled(charge)).toMatchObject({ state: 'succeeded' })
+    expect(setup.provider.count(charge.reference)).toBe(1)
+    expect(keys(charge).size).toBe(2)
+  })
+
   test('B86, I11: without anybody to ask, a stored failure ends as unknown, and the operation stops repeating it', async () => {
     const charge = chargeOf('keyed')
     setup.provider.fault({ kind: 'failed', reference: charge.reference })
