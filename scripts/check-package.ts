@@ -36,7 +36,7 @@ function checkContents(tarball: string): void {
   const size = readFileSync(tarball).length
   if (size > TARBALL_BYTES_MAX) throw new Error(`the tarball has ${size} bytes, limit ${TARBALL_BYTES_MAX}`)
   const foreign = files.filter(
-    (path) => !/^package\/(dist|sql)\/|^package\/[^/]+\.(md|json)$|^package\/LICENSE$/.test(path),
+    (path) => !/^package\/(dist|sql|docs)\/|^package\/[^/]+\.(md|json)$|^package\/LICENSE$/.test(path),
   )
   if (foreign.length > 0) throw new Error(`not meant for users: ${foreign.join(', ')}`)
   const migrations = readdirSync('sql', { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.sql'))
@@ -45,6 +45,8 @@ function checkContents(tarball: string): void {
     'LICENSE',
     'CHANGELOG.md',
     'SECURITY.md',
+    // Errors name their page here.
+    'docs/errors.md',
     ...migrations.map((file) => `sql/${file}`),
   ]) {
     if (!files.includes(`package/${path}`)) throw new Error(`${path} is not in the tarball`)

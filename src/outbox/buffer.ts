@@ -15,7 +15,7 @@ import { type Message, type OutboxLimits, toRow } from './message.ts'
 export interface Outbox {
   /**
    * Adds messages to the work's transaction, in order. They are published after its commit, at least once, and never
-   * when it rolls back. (R22)
+   * when it rolls back. A savepoint that the work rolls back does not take them back. (R22)
    *
    * @returns The id of the message, or the ids in order.
    * @throws {TypeError} at the call, naming the member of a malformed message, `messagesMax` or `bytesMax`.

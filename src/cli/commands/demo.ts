@@ -9,7 +9,7 @@ import type { Command } from 'commander'
 import { serveChild } from '../demo/bridge.ts'
 import { hasPackage } from '../demo/drivers.ts'
 import { type DemoResult, holds, play, startDemoChild } from '../demo/story.ts'
-import { createShop, demoBroker, openWorld, type WorldSettings } from '../demo/world.ts'
+import { createShop, demoBroker, openWorld, removeTopology, type WorldSettings } from '../demo/world.ts'
 import { type CliIo, UsageError } from '../io.ts'
 
 interface DemoFlags {
@@ -41,6 +41,7 @@ async function run(flags: DemoFlags, io: CliIo): Promise<DemoResult> {
   const suffix = randomBytes(4).toString('hex')
   try {
     const [database, amqp] = await Promise.all([startDatabase(io, say, closing), startBroker(flags, io, say, closing)])
+    io.signal.throwIfAborted()
     const settings: WorldSettings = {
       databaseUrl: database,
       schema: `effectively_once_demo_${suffix}`,
@@ -49,28 +50,46 @@ async function run(flags: DemoFlags, io: CliIo): Promise<DemoResult> {
       queue: `effectively-once.demo.${suffix}.orders`,
     }
     const memory = amqp === undefined ? demoBroker(settings.queue) : undefined
+    closing.push(() => removeTopology(settings))
     const world = await openWorld(settings, memory)
     closing.push(() => world.close())
     await world.once.migrate()
     closing.push(() => world.query(`drop schema if exists "${settings.schema}" cascade`))
     await createShop(world, settings.schema)
-    const result = await play({
+    const playing = play({
       world,
       settings,
       broker: memory === undefined ? 'rabbitmq' : 'memory',
       say,
+      // A story that was cut off starts nothing more: nobody would stop it.
       start: (name) => {
+        io.signal.throwIfAborted()
         const child = startDemoChild(name, settings)
         closing.push(() => child.stop())
         if (memory !== undefined) serveChild(child.process, memory)
         return child
       },
+      run: async (part) => {
+        io.signal.throwIfAborted()
+        closing.push(() => part.stop())
+        await part.start()
+      },
     })
+    const result = await Promise.race([playing, aborted(io.signal)])
     table(result, say)
     return result
   } finally {
     for (const close of closing.reverse()) await close().catch(() => {})
   }
+}
+
+/** Rejects when the signal aborts: what was made is thrown away then too. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    const end = () => reject(signal.reason as Error)
+    if (signal.aborted) end()
+    else signal.addEventListener('abort', end, { once: true })
+  })
 }
 
 async function startDatabase(

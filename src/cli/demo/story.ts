@@ -32,6 +32,8 @@ export interface Stage {
   readonly broker: DemoResult['broker']
   /** Starts a child process that can reach the broker. */
   readonly start: (name: 'relay-child' | 'consumer-child') => Child
+  /** Starts what runs in this process; it is stopped when the story is cut off. */
+  readonly run: (part: { start(): Promise<void>; stop(): Promise<void> }) => Promise<void>
   readonly say: (line: string) => void
 }
 
@@ -80,7 +82,7 @@ async function threeAtOnce({ world, settings, say }: Stage): Promise<PlacedOrder
 }
 
 async function relayKilled(stage: Stage, messageId: string): Promise<number> {
-  const { world, say } = stage
+  const { world, say, run } = stage
   say('2. A relay process publishes the event. The broker confirms, and in that moment the relay is killed (SIGKILL).')
   const child = stage.start('relay-child')
   const ended = await within(child.ended, 'the relay to be killed')
@@ -91,7 +93,7 @@ async function relayKilled(stage: Stage, messageId: string): Promise<number> {
     published += 1
   })
   const relay = world.once.relay({ broker: counting, leaseMs: LEASE_MS })
-  await relay.start()
+  await run(relay)
   await relay.drain(AbortSignal.timeout(PATIENCE_MS))
   await relay.stop()
   say(`   The event was sent again with the same id ${messageId}; confirmed: ${published} times.`)
@@ -139,7 +141,7 @@ async function consumerKilled(
     told.push({ messageId: order.messageId, result: 'applied' })
   }
   const consumer = projectingConsumer(world, settings.schema, (one) => told.push(one))
-  await consumer.start()
+  await stage.run(consumer)
   await until(() => told.length >= 3, 'both copies to be recognised')
   await consumer.stop()
   const projectionRows = Number((await rows())[0]?.['n'])
@@ -147,7 +149,7 @@ async function consumerKilled(
   return { applied: told.slice(0, 2).map((one) => one.result), projectionRows }
 }
 
-async function nobodyListens({ world, settings, say }: Stage): Promise<boolean> {
+async function nobodyListens({ world, settings, say, run }: Stage): Promise<boolean> {
   say('4. An event is sent to a topic that no queue is bound to. The broker would take it and forget it.')
   await placeOrder(world, settings.schema, 'bob-checkout-1', { customer: 'bob', amount: 7, topic: ORDER_AUDITED })
   let returned = false
@@ -158,7 +160,7 @@ async function nobodyListens({ world, settings, say }: Stage): Promise<boolean> 
       if (event.kind === 'parked' && event.reason === 'returned') returned = true
     },
   })
-  await relay.start()
+  await run(relay)
   await until(() => returned, 'the broker to return the message')
   await relay.stop()
   const { pending: view } = await relay.health()

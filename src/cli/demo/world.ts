@@ -81,6 +81,25 @@ function transport(
   }
 }
 
+interface RemovingConnection {
+  createChannel(): Promise<{
+    deleteQueue(name: string): Promise<unknown>
+    deleteExchange(name: string): Promise<unknown>
+  }>
+  close(): Promise<void>
+}
+
+/** Takes exchange and queues of the demo away again: the broker may be somebody's. */
+export async function removeTopology({ amqpUrl, exchange, queue }: WorldSettings): Promise<void> {
+  if (amqpUrl === undefined) return
+  const { amqp } = await loadDrivers(true)
+  const connection = (await amqp?.connect(amqpUrl)) as unknown as RemovingConnection | undefined
+  const channel = await connection?.createChannel()
+  for (const name of [queue, `${queue}.dead`]) await channel?.deleteQueue(name)
+  await channel?.deleteExchange(exchange)
+  await connection?.close()
+}
+
 /** The in-process broker with the demo's queue. */
 export function demoBroker(queue: string): MemoryBroker {
   const broker = memoryBroker()

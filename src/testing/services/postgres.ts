@@ -11,6 +11,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { InstalledPostgres, type InstalledPostgresOptions } from './postgres-installed.ts'
+import { watchFolder } from './watchdog.ts'
 
 /** A running private server. */
 export interface PostgresService {
@@ -56,6 +57,7 @@ export function freePort(): Promise<number> {
 /** Starts a server of its own, with durable commits as in production. */
 export async function startPostgres(options: PostgresServiceOptions = {}): Promise<PostgresService> {
   const folder = await mkdtemp(join(tmpdir(), 'effectively-once-pg-'))
+  watchFolder(folder)
   await chmod(folder, 0o755)
   const port = await freePort()
   const password = randomBytes(12).toString('hex')

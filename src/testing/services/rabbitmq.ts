@@ -18,6 +18,7 @@ import { promisify } from 'node:util'
 import { pause } from '../../shared/waiting.ts'
 import { freePort } from './postgres.ts'
 import { findRabbit, type RabbitSearch } from './rabbitmq-install.ts'
+import { watchFolder } from './watchdog.ts'
 
 const run = promisify(execFile)
 
@@ -67,6 +68,7 @@ export async function startRabbit(options: RabbitServiceOptions = {}): Promise<R
   const server = options.server ?? (await installedServer())
   const owner = await runAs()
   const folder = await mkdtemp(join(tmpdir(), 'effectively-once-mq-'))
+  watchFolder(folder)
   const [port, distPort, epmdPort] = [await freePort(), await freePort(), await freePort()]
   const home = await trimmedHome(server, folder, options.plugins ?? [])
   const environment = await configure(folder, home, { port, distPort, epmdPort }, options)
