@@ -5,23 +5,14 @@
  * @module
  */
 
-import type { Outbox } from '../outbox/buffer.ts'
 import { OnceError } from '../shared/errors.ts'
 import { pause } from '../shared/waiting.ts'
 import type { InboxQuarantineReason, InboxVerdict, NewQuarantine, NewWaiting } from '../store/inbox.ts'
-import {
-  type AttemptResult,
-  type AttemptSettings,
-  attempt,
-  isTrouble,
-  type Running,
-  type Work,
-  type WorkContext,
-} from './attempt.ts'
+import { type AttemptResult, type AttemptSettings, attempt, isTrouble, type Running, type Work } from './attempt.ts'
 import { afterFailure, afterVerdict, type Limits, type Next } from './decide.ts'
 import type { ConsumerEvent } from './events.ts'
 import { type Item, kindOfError, nameOfError, type Refusal } from './item.ts'
-import type { BatchContext, BatchHandler, ConsumerHost, Handler, HandlerContext } from './options.ts'
+import type { ConsumerHost } from './options.ts'
 
 /**
  * What the caller does with an item.
@@ -467,55 +458,6 @@ export class Runner<Tx> {
       dueInMs: next.dueInMs,
       error: error === undefined ? undefined : kindOfError(error),
     })
-  }
-}
-
-/** A handler for single messages as the work of an attempt. */
-export function workOf<Tx>(handler: Handler<Tx>): Work<Tx> {
-  return (context, [item]) => (item === undefined ? undefined : handler(new MessageContext(context, item)))
-}
-
-/** A handler for batches as the work of an attempt. */
-export function batchWorkOf<Tx>(handler: BatchHandler<Tx>): Work<Tx> {
-  return (context, fresh) => handler(new MessagesContext(context, fresh))
-}
-
-/** Classes with `signal` on the prototype, for the reason told in operation/context.ts. */
-class Given<Tx> implements WorkContext<Tx> {
-  readonly tx: Tx
-  readonly outbox: Outbox
-  readonly now: () => Promise<Date>
-  readonly ifNewer: WorkContext<Tx>['ifNewer']
-  readonly #context: WorkContext<Tx>
-
-  constructor(context: WorkContext<Tx>) {
-    this.tx = context.tx
-    this.outbox = context.outbox
-    this.now = context.now
-    this.ifNewer = context.ifNewer
-    this.#context = context
-  }
-
-  get signal(): AbortSignal {
-    return this.#context.signal
-  }
-}
-
-class MessageContext<Tx> extends Given<Tx> implements HandlerContext<Tx> {
-  readonly message: HandlerContext<Tx>['message']
-
-  constructor(context: WorkContext<Tx>, { message }: Item) {
-    super(context)
-    this.message = message
-  }
-}
-
-class MessagesContext<Tx> extends Given<Tx> implements BatchContext<Tx> {
-  readonly messages: BatchContext<Tx>['messages']
-
-  constructor(context: WorkContext<Tx>, items: readonly Item[]) {
-    super(context)
-    this.messages = items.map((item) => item.message)
   }
 }
 

@@ -22,7 +22,8 @@ import type { DueSettings } from './due.ts'
 import type { ConsumerEvent } from './events.ts'
 import type { ItemSettings } from './item.ts'
 import type { ConsumerOptions } from './options.ts'
-import { batchWorkOf, type RunSettings, workOf } from './run.ts'
+import type { RunSettings } from './run.ts'
+import { batchWorkOf, workOf } from './work.ts'
 
 export interface ConsumerSettings<Tx> {
   readonly name: string
