@@ -23,8 +23,8 @@ const running =
         name: 'bench',
         source: brokers.rabbitmqQueue(connect, queue, { deadLetters: 'configured' }),
         handleBatch: applyBatch,
-        batchMax: 250,
-        prefetch: 500,
+        batchMax: 500,
+        prefetch: 2_000,
       })
 await running.start()
 process.send?.({ kind: 'ready' })
