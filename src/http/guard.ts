@@ -26,6 +26,7 @@ import { runUnrecorded } from '../operation/unrecorded.ts'
 import { isOnceError, OnceError } from '../shared/errors.ts'
 import { describe } from '../shared/options.ts'
 import { type Attempt, type FoundRecord, isFinished } from '../store/operation.ts'
+import { AtomicContext } from './atomic-context.ts'
 import type { Answer, Exchange, HandlerContext, RequestBody } from './exchange.ts'
 import { parseKey } from './key.ts'
 import { keyTimeMs } from './key-time.ts'
@@ -198,7 +199,7 @@ export class Guard<Tx, Req> {
       if (started) throw new OnceError('STORE_UNAVAILABLE', 'the handler has run and cannot be run again')
       await this.#refuseOldKey(key, () => context.now())
       started = true
-      const produced = await exchange.run(handlerContext(context, key, refOf(id)))
+      const produced = await exchange.run(new AtomicContext(context, key, refOf(id)))
       const ending = endingOf(produced, id, this.policy)
       if (ending === undefined) throw RELEASE
       return ending
@@ -218,7 +219,7 @@ export class Guard<Tx, Req> {
   /** The key may be left out, and was: the handler gets a transaction all the same, and no record is left. */
   async #unkeyed(exchange: Exchange<Tx, Req>): Promise<Answer> {
     const work = async (context: WorkContext<Tx>) => {
-      const produced = await exchange.run(handlerContext(context, undefined, undefined))
+      const produced = await exchange.run(new AtomicContext(context, undefined, undefined))
       const { status } = produced.kind === 'whole' ? produced.response : produced
       return fateOf(status, this.policy) === 'commit'
     }
@@ -333,27 +334,6 @@ function leasedContext<Tx>(op: Op<Tx>, key: string, operationRef: string): Handl
     },
     get outbox(): HandlerContext<Tx>['outbox'] {
       return noTransaction()
-    },
-  }
-}
-
-/** `signal` is made when it is asked for, so the context is passed on and not copied. */
-function handlerContext<Tx>(
-  context: WorkContext<Tx>,
-  key: string | undefined,
-  operationRef: string | undefined,
-): HandlerContext<Tx> {
-  return {
-    tx: context.tx,
-    outbox: context.outbox,
-    now: () => context.now(),
-    get signal() {
-      return context.signal
-    },
-    key,
-    operationRef,
-    get op(): Op<Tx> {
-      throw new TypeError("op is for routes with mode: 'run'")
     },
   }
 }
