@@ -13,6 +13,7 @@ import type { Engine } from '../operation/engine.ts'
 import { refuseNotApplied, reused } from '../operation/operation.ts'
 import { decodeOutcome } from '../operation/outcome.ts'
 import { OnceError } from '../shared/errors.ts'
+import { bounded } from '../shared/waiting.ts'
 import type { OperationRecord } from '../store/operation.ts'
 import { readableFor } from './coding.ts'
 import type { Exchange } from './exchange.ts'
@@ -67,7 +68,7 @@ export type StoredAnswer =
   | { readonly kind: 'unavailable'; readonly reference: string | undefined }
 
 export async function storedAnswer<Req>(
-  policy: Pick<Policy<Req>, 'authorizeReplay' | 'reconstruct' | 'ring'>,
+  policy: Pick<Policy<Req>, 'authorizeReplay' | 'reconstruct' | 'ring' | 'transaction'>,
   request: Req,
   record: OperationRecord,
 ): Promise<StoredAnswer> {
@@ -75,15 +76,25 @@ export async function storedAnswer<Req>(
   const stored = metaOf(decodeOutcome(record))
   if (stored === undefined) return { kind: 'unavailable', reference: undefined }
   const meta = replayMeta(record, stored)
-  const decision = policy.authorizeReplay === undefined ? true : await policy.authorizeReplay(request, meta)
+  const decision =
+    policy.authorizeReplay === undefined ? true : await inTime(policy, policy.authorizeReplay(request, meta))
   if (decision === 'receipt') return { kind: 'unavailable', reference: meta.reference }
   // Anything but a clear yes is a no.
   if (decision !== true) return { kind: 'forbidden' }
   const response = record.response === undefined ? undefined : decodeResponse(record.response, record.id, policy.ring)
-  const answer = response ?? (await policy.reconstruct?.(meta, request))
+  const made = response === undefined ? policy.reconstruct?.(meta, request) : undefined
+  const answer = response ?? (made === undefined ? undefined : await inTime(policy, made))
   return answer === undefined
     ? { kind: 'unavailable', reference: meta.reference }
     : { kind: 'answer', response: answer }
+}
+
+/** A hook has as long as a handler. */
+async function inTime<T>({ transaction }: Pick<Policy<unknown>, 'transaction'>, hook: T | Promise<T>): Promise<T> {
+  if (!(hook instanceof Promise)) return hook
+  const ended = await bounded(hook, transaction.timeoutMs)
+  if (ended.kind === 'done') return ended.value
+  throw new OnceError('TOO_BUSY', `a hook of the route ran longer than ${transaction.timeoutMs} ms (timeoutMs)`)
 }
 
 function replayMeta(record: OperationRecord, { status, reference }: ResponseMeta): ReplayMeta {

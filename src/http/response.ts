@@ -50,9 +50,11 @@ const KEPT: ReadonlySet<string> = new Set([
 /** Never kept, whatever a route asks for: they belong to one connection, one caller or one moment. */
 export const NEVER_KEPT: ReadonlySet<string> = new Set([
   'set-cookie',
+  'set-cookie2',
   'www-authenticate',
   'proxy-authenticate',
   'authorization',
+  'proxy-authorization',
   'connection',
   'keep-alive',
   'transfer-encoding',
@@ -62,6 +64,11 @@ export const NEVER_KEPT: ReadonlySet<string> = new Set([
   'date',
   'content-length',
   'vary',
+  'age',
+  'server-timing',
+  'traceparent',
+  'tracestate',
+  'x-request-id',
 ])
 
 const NEVER_KEPT_PREFIX = /^(access-control-|x-ratelimit-|ratelimit)/

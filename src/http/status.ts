@@ -59,7 +59,7 @@ export class StatusResource<Tx, Req> {
 
   async #answer(request: Req, path: string): Promise<WholeResponse> {
     const tenant = await this.policy.scopeOf(request)
-    const ref = /([^/?#]*)\/?(?:[?#]|$)/.exec(path)?.[1] ?? ''
+    const ref = lastSegment(path)
     const id = idOf(ref)
     if (id === undefined || tenant === undefined || tenant === null || tenant.length === 0) return notFound(ref, id)
     const record = await this.#engine.store.operations.lookup(id)
@@ -83,6 +83,14 @@ export class StatusResource<Tx, Req> {
         return jsonResponse(200, { operation_ref: ref, state: 'completed', result: resultOf(found.response) })
     }
   }
+}
+
+/** Before the query, without a slash at its end. Linear: callers choose the path. */
+function lastSegment(path: string): string {
+  const end = path.search(/[?#]/)
+  const local = end === -1 ? path : path.slice(0, end)
+  const named = local.endsWith('/') ? local.slice(0, -1) : local
+  return named.slice(named.lastIndexOf('/') + 1)
 }
 
 function notFound(ref: string, id: string | undefined): WholeResponse {

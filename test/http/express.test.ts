@@ -10,8 +10,9 @@ import { idempotency } from '../../src/frameworks/express/index.ts'
 import type { RouteOptions } from '../../src/http/options.ts'
 import { createOnce } from '../../src/index.ts'
 import { memory } from '../../src/stores/memory/index.ts'
+import { eventually } from '../eventually.ts'
 import { listen } from './adapters/node.ts'
-import { type Answered, type Sent, send } from './client.ts'
+import { type Answered, type Sent, send, sendRaw } from './client.ts'
 import { express4 } from './vendors.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'express-'))
@@ -285,6 +286,49 @@ describe.each([
         expect(String(errors[0])).toContain('give the option operation')
       },
     )
+  })
+
+  test('SC19, T5: a caller that hangs up before a parser behind the guard has read is not taken for one without a body', async () => {
+    let reached = () => {}
+    let goOn = () => {}
+    const started = new Promise<void>((resolve) => {
+      reached = resolve
+    })
+    const gate = new Promise<void>((resolve) => {
+      goOn = resolve
+    })
+    const app = create()
+    app.set('env', 'test')
+    app.post(
+      '/orders',
+      guarded(),
+      async (_req, _res, next) => {
+        reached()
+        await gate
+        next()
+      },
+      create.json(),
+      (req, res) => {
+        res.status(req.body?.id === 7 ? 201 : 400).json({})
+      },
+    )
+    const served = await listen(http.createServer(app))
+    const sent = { path: '/orders', key: randomUUID(), body: '{"id":7}' }
+    try {
+      const socket = sendRaw(served.port, sent)
+      await started
+      socket.destroy()
+      await send(served.port, { method: 'GET', path: '/nothing' })
+      goOn()
+      let again: Answered | undefined
+      await eventually('the answer is stored', async () => {
+        again = await send(served.port, sent)
+        return again.status !== 409
+      })
+      expect([again?.status, again?.headers['idempotent-replayed']]).toEqual([201, 'true'])
+    } finally {
+      await served.close()
+    }
   })
 
   test('B03: a parser in front that has lost digits of a number is found out', async () => {

@@ -33,6 +33,8 @@ test.each([
   ['storeIf', { storeIf: true }],
   ['commitOn', { commitOn: [402] }],
   ['keepHeaders', { keepHeaders: ['Set-Cookie'] }],
+  ['keepHeaders', { keepHeaders: ['Server-Timing'] }],
+  ['keepHeaders', { keepHeaders: ['Proxy-Authorization'] }],
   ['keepHeaders', { keepHeaders: ['Access-Control-Allow-Origin'] }],
   ['keepHeaders', { keepHeaders: ['a b'] }],
   ['bodyBytesMax', { bodyBytesMax: -1 }],

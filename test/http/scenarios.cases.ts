@@ -1024,6 +1024,40 @@ export const scenarios: readonly Scenario[] = [
         assert.equal(stage.started, 1)
       }),
   },
+  {
+    name: 'SC19, T5: a caller that hangs up before the handler has read the body changes nothing: all of it is there',
+    run: (adapter, world) => {
+      const latch = new Latch()
+      const read = async ({ body }: Call<unknown>) => (await latch.wait(), json(201, { read: (await body()).length }))
+      return staged(adapter, world, { reply: read }, async (stage) => {
+        const socket = sendRaw(stage.port, { path: '/orders', key: stage.key, body: ORDER })
+        await latch.reached
+        socket.destroy()
+        // A whole exchange with the server later it knows.
+        await send(stage.port, { method: 'GET', path: '/nothing' })
+        latch.open()
+        await eventually('the writes are committed', async () => (await stage.written()) === 1)
+        const again = await stage.post()
+        assert.equal(again.headers['idempotent-replayed'], 'true')
+        assert.equal(again.status, 201)
+        assert.ok(Number(again.json()['read']) > 2)
+        assert.equal(stage.started, 1)
+      })
+    },
+  },
+  {
+    name: 'T6: a hook that never answers ends a replay with 503, and the answer stays',
+    run: (adapter, world) => {
+      let hangs = true
+      const authorizeReplay = () => (hangs ? new Promise<boolean>(() => {}) : true)
+      return staged(adapter, world, { options: { authorizeReplay, timeoutMs: 300 } }, async (stage) => {
+        const first = await stage.post()
+        assertProblem(await stage.post(), 503, 'TOO_BUSY')
+        hangs = false
+        assertReplay(first, await stage.post())
+      })
+    },
+  },
   ...(['whole', 'stream'] as const).map(
     (as): Scenario => ({
       name: `SC19: a caller that hangs up while the handler works changes nothing: its answer (${as}) is stored and replayed`,

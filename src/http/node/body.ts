@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import { type IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { isJson, parseMediaType } from '../../fingerprint/media-type.ts'
 import type { RequestBody } from '../exchange.ts'
@@ -146,7 +146,10 @@ function readAndPutBack(request: IncomingMessage, bytesMax: number): Promise<Buf
       }
       if (!request.complete && !hasEnded(request)) return
       const whole = Buffer.concat(chunks)
-      if (whole.byteLength > 0) request.unshift(whole)
+      if (whole.byteLength > 0) {
+        request.unshift(whole)
+        outliveCaller(request)
+      }
       done(whole)
     }
     const end = () => done(Buffer.concat(chunks))
@@ -157,6 +160,42 @@ function readAndPutBack(request: IncomingMessage, bytesMax: number): Promise<Buf
     request.on('error', gone)
     if (request.destroyed) gone()
   })
+}
+
+/**
+ * Keeps a request whose body was put back readable when the caller hangs up. Node would destroy it, and parsers look at
+ * its socket first; they would find no body, a handler would refuse what was never sent, and that would be stored.
+ */
+function outliveCaller(request: IncomingMessage): void {
+  request.destroy = destroyWhenRead
+  // A request of HTTP/2 stays readable by itself.
+  if (!Object.hasOwn(request, 'socket')) return
+  Object.defineProperty(request, SOCKET, { value: request.socket, writable: true })
+  Object.defineProperty(request, 'socket', SHOWN_SOCKET)
+}
+
+function destroyWhenRead(this: IncomingMessage, error?: Error): IncomingMessage {
+  return this.readableEnded ? IncomingMessage.prototype.destroy.call(this, error) : this
+}
+
+/** Where the socket itself lies. */
+const SOCKET = Symbol('effectively-once socket')
+
+interface Shown extends IncomingMessage {
+  [SOCKET]: IncomingMessage['socket']
+}
+
+const SHOWN_SOCKET: PropertyDescriptor = {
+  configurable: true,
+  enumerable: true,
+  get(this: Shown): IncomingMessage['socket'] {
+    const socket = this[SOCKET]
+    if (this.readableEnded || socket.readable) return socket
+    return Object.create(socket, { readable: { value: true } }) as IncomingMessage['socket']
+  },
+  set(this: Shown, socket: IncomingMessage['socket']): void {
+    this[SOCKET] = socket
+  },
 }
 
 /** All of it has arrived, and nobody has been told yet. Only requests of HTTP/1 have a public member that says so. */
