@@ -8,5 +8,6 @@
 export { demo } from './commands/demo.ts'
 export { drill } from './commands/drill.ts'
 export { migrate } from './commands/migrate.ts'
+export { list, redrive, resolve } from './commands/operations.ts'
 export { purge } from './commands/purge.ts'
 export { relay } from './commands/relay.ts'
