@@ -48,7 +48,7 @@ if (chosen.length === 0 || unknown.length > 0)
 
 interface Servers {
   readonly databaseUrl: string
-  /** A virtual host for each worker. */
+  /** Two virtual hosts for each worker: runs that wait for a lease do not count. */
   readonly amqpUrl: readonly string[]
   stop(): Promise<unknown>
 }
@@ -133,7 +133,7 @@ function run(name: string, { databaseUrl, amqpUrl }: Servers, more: DrillOptions
 
 async function startServers(): Promise<Servers> {
   const [postgres, rabbit] = await Promise.all([startPostgres({ settings: FORGETFUL }), startRabbit()])
-  const others = Array.from({ length: workers - 1 }, (_, index) => `zoo-${index + 2}`)
+  const others = Array.from({ length: 2 * workers - 1 }, (_, index) => `zoo-${index + 2}`)
   for (const name of others) {
     await rabbit.ctl('add_vhost', name)
     await rabbit.ctl('set_permissions', '-p', name, 'guest', '.*', '.*', '.*')

@@ -82,7 +82,7 @@ export function drill(file: string, options: DrillOptions = {}): Promise<DrillRe
     const first = resultOf({ window: PLAIN, name: windowName(PLAIN) }, plain)
     onProgress?.({ done: 1, of: 1, latest: first })
     const settings: CampaignOptions = {
-      workers: stage.workers,
+      runs: stage.runs,
       pairs: options.pairs ?? false,
       endsAt: options.budgetMs === undefined ? Number.POSITIVE_INFINITY : began + options.budgetMs,
       signal: options.signal,

@@ -55,9 +55,9 @@ export async function openGround({ drill, databases, broker }: Places, database:
       return Object.fromEntries(counted)
     },
     async close() {
+      await vhost?.release()
       await session.end()
       await provider?.stop()
-      await vhost?.release()
       await databases.drop(database)
     },
   }

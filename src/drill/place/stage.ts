@@ -8,7 +8,9 @@ import type { Drill } from '../file/checked.ts'
 import type { Compiled } from '../file/compile.ts'
 import { processEntry, spawnHandler } from '../process/handler-process.ts'
 import { Ahead } from '../run/ahead.ts'
+import { Backlog } from '../run/backlog.ts'
 import { type Stage, UNKNOWN } from '../run/execute.ts'
+import { Slots } from '../run/slots.ts'
 import { openBroker } from './broker.ts'
 import { openDatabases } from './databases.ts'
 import { openGround } from './ground.ts'
@@ -24,27 +26,33 @@ export interface StageOptions {
 }
 
 export interface OpenStage extends Stage {
-  /** Runs that can go on at once. */
-  readonly workers: number
+  /** Runs that can be under way at once; those that wait lend their slots to others. */
+  readonly runs: number
   readonly versions: Readonly<Record<string, string>>
   readonly how: readonly string[]
   close(): Promise<void>
 }
 
+/** So many times more runs than workers: the others wait for a lease or a time-out. */
+const WAITING = 2
+
 export async function openStage(drill: Drill, compiled: Compiled, options: StageOptions): Promise<OpenStage> {
   const { permissions, env } = options
   const closing: (() => Promise<unknown>)[] = []
   const close = async (): Promise<void> => {
-    for (const one of closing.splice(0).reverse()) await one()
+    const failures: unknown[] = []
+    for (const one of closing.splice(0).reverse()) await one().catch((error: unknown) => failures.push(error))
+    if (failures.length > 0) throw failures[0]
   }
   try {
     const [databases, broker] = await both(
       openDatabases(options.databaseUrl, drill.path, permissions),
-      openBroker(drill, options.amqpUrls, options.workers, permissions),
+      openBroker(drill, options.amqpUrls, WAITING * options.workers, permissions),
       closing,
     )
     await databases.prepare(drill.setUp, broker?.url ?? '')
-    const workers = broker === undefined ? options.workers : Math.min(options.workers, broker.vhosts)
+    const runs = Math.min(WAITING * options.workers, broker?.vhosts ?? Number.POSITIVE_INFINITY)
+    const workers = Math.min(options.workers, runs)
     const entry = await processEntry()
     closing.push(() => entry.remove())
     const kind = {
@@ -65,18 +73,22 @@ export async function openStage(drill: Drill, compiled: Compiled, options: Stage
       () => databases.create(),
       (database) => databases.drop(database),
     )
+    const backlog = new Backlog(2 * workers)
     closing.push(
       () => copies.close(),
       () => processes.close(),
+      () => backlog.done(),
     )
     return {
       drill,
-      workers,
+      runs,
+      slots: new Slots(workers),
       usual: UNKNOWN,
       restart: databases.restart,
       versions: { node: process.version, postgres: databases.version },
       how: [`PostgreSQL: ${databases.how}`, ...(broker === undefined ? [] : [`RabbitMQ: ${broker.how}`])],
       openGround: async () => openGround({ drill, databases, broker }, await copies.take()),
+      tidyUp: (work) => backlog.add(work),
       spawn: () => processes.take(),
       close,
     }

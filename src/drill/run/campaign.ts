@@ -20,7 +20,8 @@ export interface WindowResult extends FoundWindow {
 }
 
 export interface CampaignOptions {
-  readonly workers: number
+  /** Runs under way at once. */
+  readonly runs: number
   /** Faults during the recovery from a fault too. */
   readonly pairs: boolean
   /** No window is begun after this instant of performance.now(). */
@@ -58,7 +59,7 @@ export async function takeApart(stage: Stage, options: CampaignOptions): Promise
 async function all(
   stage: Stage,
   found: readonly FoundWindow[],
-  { workers, endsAt, signal, onResult }: CampaignOptions,
+  { runs, endsAt, signal, onResult }: CampaignOptions,
   before: number,
 ): Promise<readonly WindowResult[]> {
   const turns = new Turns()
@@ -76,7 +77,7 @@ async function all(
       const once = (): Promise<RunResult> => execute(stage, window)
       let run: RunResult | undefined
       for (let tries = 0; tries < TRIES && run?.reached !== true; tries += 1) {
-        run = await (window.fault === 'restart' ? turns.alone(once) : turns.together(once))
+        run = await (window.fault === 'restart' ? turns.alone(once) : turns.together(() => stage.slots.use(once)))
       }
       if (run === undefined) return
       const result = resultOf(next, run)
@@ -85,7 +86,7 @@ async function all(
       onResult(result, before + done, before + found.length)
     }
   }
-  await Promise.all(Array.from({ length: workers }, worker))
+  await Promise.all(Array.from({ length: runs }, worker))
   return found.map((one) => {
     const answering = results.get(one.equalTo ?? one.name)
     if (answering === undefined) return { ...one, reached: false, passed: false }

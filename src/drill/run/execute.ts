@@ -14,6 +14,7 @@ import type { Boundary } from './boundary.ts'
 import { hasKey, otherPayloadOf } from './enumerate.ts'
 import { type Ended, judge, type Verdict } from './judge.ts'
 import { Scene, type SceneEvent, stepName } from './scene.ts'
+import type { Slots } from './slots.ts'
 import { arm } from './strike.ts'
 import type { BoundaryFault, Window } from './window.ts'
 
@@ -48,6 +49,9 @@ export interface Stage {
   /** What the run without faults has shown. */
   usual: Usual
   readonly restart: (() => Promise<void>) | undefined
+  readonly slots: Slots
+  /** Removes what a run leaves behind, while the next one goes on already. */
+  tidyUp(work: () => Promise<void>): Promise<void>
   openGround(): Promise<Ground>
   spawn(): Promise<HandlerProcess>
 }
@@ -123,7 +127,7 @@ async function run(stage: Stage, window: Window, promised: Expected): Promise<Ru
     usual: stage.usual.times,
     spawn: () => stage.spawn(),
     onActor(actor) {
-      const context = { scene, drill, restart }
+      const context = { scene, drill, restart, idle: <T>(work: Promise<T>) => stage.slots.lend(work) }
       if (actor.number === 1 && at !== undefined) arm({ fault: fault as BoundaryFault, at }, actor, context)
       if (actor.number === second?.actor) arm(second, actor, context)
     },
@@ -153,8 +157,11 @@ async function run(stage: Stage, window: Window, promised: Expected): Promise<Ru
       settledMs,
     }
   } finally {
-    await scene.close()
-    await ground.close()
+    await Promise.all(scene.actors.map(({ process }) => process.kill()))
+    await stage.tidyUp(async () => {
+      await scene.close()
+      await ground.close()
+    })
   }
 }
 

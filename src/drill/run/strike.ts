@@ -15,6 +15,8 @@ export interface StrikeContext {
   readonly drill: Drill
   /** Restarts PostgreSQL; undefined = the server is not ours. */
   readonly restart: (() => Promise<void>) | undefined
+  /** Lets another run go on during a wait in which this one does nothing. */
+  readonly idle: <T>(work: Promise<T>) => Promise<T>
 }
 
 /** Over the lease, so that nobody can think that it still holds. */
@@ -48,9 +50,9 @@ const ACTS: Readonly<Record<Strike['fault'], Act>> = {
     return 'reset'
   },
 
-  async timeout(actor, { scene }): Promise<Decision> {
+  async timeout(actor, { scene, idle }): Promise<Decision> {
     scene.note(actor.number, `hears nothing for ${TIMEOUT_MS / 1_000} s, then loses the connection; it has been done`)
-    await pause(TIMEOUT_MS)
+    await idle(pause(TIMEOUT_MS))
     return 'reset'
   },
 
@@ -71,10 +73,10 @@ const ACTS: Readonly<Record<Strike['fault'], Act>> = {
     return 'pass'
   },
 
-  async pause(actor, { scene, drill }): Promise<Decision> {
+  async pause(actor, { scene, drill, idle }): Promise<Decision> {
     scene.note(actor.number, `stands still for longer than ${drill.leaseMs} ms (SIGSTOP)`)
     actor.process.signal('SIGSTOP')
-    const [second] = await Promise.all([scene.start(), pause(OVER * drill.leaseMs)])
+    const [second] = await Promise.all([scene.start(), idle(pause(OVER * drill.leaseMs))])
     await scene.beside(actor, second)
     scene.note(actor.number, 'goes on (SIGCONT)')
     actor.process.signal('SIGCONT')
