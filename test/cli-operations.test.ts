@@ -59,7 +59,7 @@ const letter = (key: string) =>
     }),
   )
 
-test('R46, I11, I16: an unknown effect is listed with its age and resolved by a person, who is written to the audit', async () => {
+test('I11, I16: an unknown effect is listed with its age and resolved by a person, who is written to the audit', async () => {
   await expect(letter('l-1')).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
   const listed = await cli('list', '--json')
   expect(listed.code).toBe(0)

@@ -64,7 +64,7 @@ type Pair = readonly [DeathAt, DeathAt]
 
 /** The same numbers for the same seed. */
 function drawnBy(text: string): () => number {
-  let state = [...text].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16_777_619), 2_166_136_261)
+  let state = Buffer.from(text).reduce((sum, byte) => Math.imul(sum ^ byte, 16_777_619), 2_166_136_261)
   return () => {
     state = (state + 0x6d2b79f5) | 0
     let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
@@ -95,7 +95,7 @@ describe.each(DELIVERIES)('%s', (delivery: Delivery) => {
       const pairs = pairsFrom(all, pairsOf(name), `${SEED} ${delivery} ${name}`)
       await inPairs(pairs, async ([first, second]) => {
         const told = `seed ${SEED}: ${nameOf(first)}, then ${nameOf(second)}`
-        const { reference } = { reference: randomUUID() }
+        const reference = randomUUID()
         const charge: Charge = { reference, delivery, timeoutMs: 1_000 }
         if (kind !== undefined) setup.provider.fault({ kind, reference })
         await dies(charge, first)
