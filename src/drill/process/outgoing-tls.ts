@@ -44,7 +44,7 @@ export function bringTls(): void {
     if (typeof callback === 'function') socket.once('secureConnect', callback as () => void)
     socket.once('connect', () => socket.emit('secureConnect'))
     socket.connect({
-      host: String(options['host'] ?? 'localhost'),
+      host: hostOf(options),
       port: Number(options['port']),
       ...('lookup' in options ? { lookup: options['lookup'] as never } : {}),
     })
@@ -84,8 +84,10 @@ function canBeHandedOver(options: Options): boolean {
   return http1 && NOT_HANDED_OVER.every((name) => options[name] === undefined || options[name] === null)
 }
 
+const hostOf = ({ host }: Options): string => (typeof host === 'string' ? host : 'localhost')
+
 function wishFrom(options: Options): TlsWish {
-  const host = String(options['host'] ?? 'localhost')
+  const host = hostOf(options)
   const wish: Record<string, unknown> = {
     rejectUnauthorized: process.env['NODE_TLS_REJECT_UNAUTHORIZED'] !== '0',
     ...(isIP(host) === 0 ? { servername: host } : {}),
