@@ -99,7 +99,7 @@ class JobAttempt<Tx> {
     const history = new StepHistory(steps, !unordered)
     const run = new OpRun(this.#engine, this.#held, history, { key, version: job?.version ?? version })
     try {
-      const value: unknown = await this.#inTime(async () => await handler(run.op), timeoutMs)
+      const value: unknown = await this.#inTime(() => handler(run.op), timeoutMs)
       if (run.suspended !== undefined) return { cause: run.suspended }
       const ending = endingOf(value)
       history.end()
@@ -116,20 +116,29 @@ class JobAttempt<Tx> {
   }
 
   /** A handler that does not listen to its signal must not keep anybody waiting for more than it was given. */
-  #inTime(handle: () => Promise<unknown>, timeoutMs: number): Promise<unknown> {
-    const { signal } = this.#held
+  #inTime(handle: () => unknown, timeoutMs: number): Promise<unknown> {
+    const held = this.#held
     return new Promise((resolve, reject) => {
-      const over = () => reject(signal.reason as Error)
       const timer = setTimeout(() => {
-        this.#held.stop(new OnceError('TOO_BUSY', `the handler ran longer than ${timeoutMs} ms (timeoutMs)`))
+        held.stop(new OnceError('TOO_BUSY', `the handler ran longer than ${timeoutMs} ms (timeoutMs)`))
       }, timeoutMs)
-      signal.addEventListener('abort', over, { once: true })
-      handle()
-        .then(resolve, reject)
-        .finally(() => {
-          clearTimeout(timer)
-          signal.removeEventListener('abort', over)
-        })
+      const end = () => {
+        clearTimeout(timer)
+        held.ignore(fail)
+      }
+      const fail = (reason: unknown) => {
+        end()
+        reject(reason as Error)
+      }
+      held.listen(fail)
+      try {
+        Promise.resolve(handle()).then((value) => {
+          end()
+          resolve(value)
+        }, fail)
+      } catch (error) {
+        fail(error)
+      }
     })
   }
 

@@ -26,19 +26,21 @@ export interface StartedStep {
   readonly stored: StepRecord | undefined
 }
 
+const NO_NAMES: ReadonlyMap<string, StepRecord> = new Map()
+const NO_POSITIONS: ReadonlyMap<number, StepRecord> = new Map()
+
 export class StepHistory {
-  readonly #byName: Map<string, StepRecord> = new Map()
-  readonly #byPosition: Map<number, StepRecord> = new Map()
+  readonly #byName: ReadonlyMap<string, StepRecord>
+  readonly #byPosition: ReadonlyMap<number, StepRecord>
   readonly #started: Set<string> = new Set()
   readonly #ordered: boolean
 
   /** @param ordered - Whether places are compared too; false when steps run beside each other. */
   constructor(stored: readonly StepRecord[], ordered: boolean) {
     this.#ordered = ordered
-    for (const step of stored) {
-      this.#byName.set(step.name, step)
-      this.#byPosition.set(step.position, step)
-    }
+    // A first attempt has none.
+    this.#byName = stored.length === 0 ? NO_NAMES : new Map(stored.map((step) => [step.name, step]))
+    this.#byPosition = stored.length === 0 ? NO_POSITIONS : new Map(stored.map((step) => [step.position, step]))
   }
 
   /**

@@ -28,9 +28,11 @@ export class HeldLease {
   deadlineMs = 0
   renewAtMs = 0
   renewing = false
-  readonly #controller: AbortController = new AbortController()
   readonly #onLost: (error: OnceError) => void
   #lost: OnceError | undefined
+  #stopped: Error | undefined
+  readonly #listeners: ((reason: Error) => void)[] = []
+  #controller: AbortController | undefined
 
   constructor(lease: Lease, leaseMs: number, startedMs: number, onLost: (error: OnceError) => void) {
     this.lease = lease
@@ -39,9 +41,29 @@ export class HeldLease {
     this.extend(startedMs)
   }
 
-  /** Aborts when the lease is lost, or has to be given back. */
+  /** Aborts when the lease is lost, or has to be given back. Made when it is asked for, which most handlers never do. */
   get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#stopped !== undefined) this.#controller.abort(this.#stopped)
+    }
     return this.#controller.signal
+  }
+
+  /** Why the work has to stop; what `signal` aborts with. */
+  get stopped(): Error | undefined {
+    return this.#stopped
+  }
+
+  /** Tells the listener when `signal` would abort, at once when it has. */
+  listen(listener: (reason: Error) => void): void {
+    if (this.#stopped === undefined) this.#listeners.push(listener)
+    else listener(this.#stopped)
+  }
+
+  ignore(listener: (reason: Error) => void): void {
+    const index = this.#listeners.indexOf(listener)
+    if (index >= 0) this.#listeners.splice(index, 1)
   }
 
   get lost(): OnceError | undefined {
@@ -64,13 +86,16 @@ export class HeldLease {
   lose(why: string): void {
     if (this.#lost !== undefined) return
     this.#lost = new OnceError('LEASE_LOST', `${why}; fence ${this.lease.fence}`)
-    this.#controller.abort(this.#lost)
+    this.stop(this.#lost)
     this.#onLost(this.#lost)
   }
 
   /** The work has to stop, and the lease will be given back. */
   stop(reason: Error): void {
-    if (!this.#controller.signal.aborted) this.#controller.abort(reason)
+    if (this.#stopped !== undefined) return
+    this.#stopped = reason
+    this.#controller?.abort(reason)
+    for (const listener of this.#listeners.splice(0)) listener(reason)
   }
 }
 
@@ -105,10 +130,6 @@ export class LeaseKeeper {
 
   drop(held: HeldLease): void {
     this.#held.delete(held)
-    if (this.#held.size > 0) return
-    clearTimeout(this.#timer)
-    this.#timer = undefined
-    this.#tickMs = TICK_MAX_MS
   }
 
   /** Tells every owner to stop. */
@@ -133,7 +154,13 @@ export class LeaseKeeper {
       else if (now >= held.renewAtMs && !held.renewing) due.push(held)
     }
     if (due.length > 0) void this.#renew(due, now)
-    if (this.#held.size > 0) this.#schedule(this.#tickMs)
+    if (this.#held.size > 0) {
+      this.#schedule(this.#tickMs)
+      return
+    }
+    // Not by whoever drops the last one: where operations follow each other, each would stop and start the timer.
+    this.#timer = undefined
+    this.#tickMs = TICK_MAX_MS
   }
 
   async #renew(due: readonly HeldLease[], startedMs: number): Promise<void> {

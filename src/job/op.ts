@@ -55,6 +55,35 @@ export interface Op<Tx> {
   downstreamKey(name: string): string
 }
 
+type Acts<Tx> = Pick<Op<Tx>, 'transaction' | 'effect' | 'memo' | 'downstreamKey'>
+
+/** Its signal is made when it is asked for. A class, for a getter in a literal would give each operation a shape of its own. */
+class OpOf<Tx> implements Op<Tx> {
+  readonly key: string
+  readonly fence: bigint
+  readonly version: number
+  readonly transaction: Acts<Tx>['transaction']
+  readonly effect: Acts<Tx>['effect']
+  readonly memo: Acts<Tx>['memo']
+  readonly downstreamKey: Acts<Tx>['downstreamKey']
+  readonly #held: HeldLease
+
+  constructor(held: HeldLease, { key, version }: { readonly key: string; readonly version: number }, acts: Acts<Tx>) {
+    this.key = key
+    this.fence = held.lease.fence
+    this.version = version
+    this.transaction = acts.transaction
+    this.effect = acts.effect
+    this.memo = acts.memo
+    this.downstreamKey = acts.downstreamKey
+    this.#held = held
+  }
+
+  get signal(): AbortSignal {
+    return this.#held.signal
+  }
+}
+
 /** An attempt's op, and how it has gone. */
 export class OpRun<Tx> {
   readonly op: Op<Tx>
@@ -76,16 +105,12 @@ export class OpRun<Tx> {
     this.#history = history
     const { id } = held.lease
     this.#port = { operationId: id, held, store: engine.store.jobs, resultBytesMax: engine.outcomeBytesMax }
-    this.op = {
-      key: facts.key,
-      fence: held.lease.fence,
-      version: facts.version,
-      signal: held.signal,
+    this.op = new OpOf<Tx>(held, facts, {
       transaction: (name, work, options) => this.#transaction(name, work, options),
       effect: (name, options) => this.#effect(name, options),
       memo: (name, compute) => this.#memo(name, compute),
       downstreamKey: (name) => downstreamKey(id, `downstream ${requireName(name)}`),
-    }
+    })
   }
 
   /** An effect of this attempt could not be finished, whatever the handler made of that. */
@@ -150,7 +175,7 @@ export class OpRun<Tx> {
     if (this.#ended) throw new OnceError('LEASE_LOST', 'a step was started after its handler had ended')
     refuseNesting()
     this.#held.check()
-    this.#held.signal.throwIfAborted()
+    if (this.#held.stopped !== undefined) throw this.#held.stopped
     // An operation that is to be given back does nothing more, whatever its handler caught.
     if (this.#suspended !== undefined) throw this.#suspended
     return this.#history.start(name, type)

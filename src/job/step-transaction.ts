@@ -83,8 +83,8 @@ async function tryOnce<Tx, W>(
 ): Promise<Tried> {
   const opened = await engine.store.jobs.openStep(held.lease, { idleTimeoutMs: timeoutMs })
   const outbox = new OutboxBuffer(engine.outboxLimits)
-  const stop = () => opened.abort(held.signal.reason as Error)
-  held.signal.addEventListener('abort', stop, { once: true })
+  const stop = (reason: Error) => opened.abort(reason)
+  held.listen(stop)
   let finished = false
   try {
     const value = await runWork(opened, outbox, work, timeoutMs)
@@ -100,7 +100,7 @@ async function tryOnce<Tx, W>(
   } catch (error) {
     return await whyFailed(engine, held, opened, error)
   } finally {
-    held.signal.removeEventListener('abort', stop)
+    held.ignore(stop)
     outbox.end()
     if (!finished) await opened.rollback()
   }
