@@ -33,12 +33,6 @@ export const leasedMutants: readonly Mutant[] = [
       SUITE,
       on(STALE),
     ],
-    'renew-without-fence': [
-      'from ${renewRows} join ${operation} o on ${OWNED_BY_ROW} for',
-      'from ${renewRows} join ${operation} o on o.id = u.id for',
-      SUITE,
-      on(STALE),
-    ],
     'release-without-fence': [
       '`where ${OWNED} returning o.id, o.fence) `',
       '`where o.id = $1::uuid and $2::uuid is not null and $3::bigint is not null returning o.id, o.fence) `',
@@ -84,8 +78,8 @@ export const leasedMutants: readonly Mutant[] = [
   }),
   ...inFile('src/stores/postgres/job-step-statements.ts', {
     'step-without-fence': [
-      'on ${OWNED_BY_ROW} for share of o${wait}',
-      'on o.id = u.id for share of o${wait}',
+      'on ${OWNED_BY_ROW} for share of o), ',
+      'on o.id = u.id for share of o), ',
       SUITE,
       on(STALE),
     ],
@@ -121,6 +115,24 @@ export const leasedMutants: readonly Mutant[] = [
     ],
   }),
   ...inFile('sql/postgres/0005_job.sql', {
+    'group-completes-without-fence': [
+      'o.token = u.token and o.fence = coalesce(u.fence, p_fence[1])\n',
+      'o.token = u.token\n',
+      'test/postgres/jobs-faults.test.ts',
+      'pipelined pool C15: a value that the server refuses fails its own caller only, in every group',
+    ],
+    'renew-without-fence': [
+      'lease_ms, n)\n    join :schema.operation o on o.id = u.id and o.token = u.token and o.fence = u.fence',
+      'lease_ms, n)\n    join :schema.operation o on o.id = u.id',
+      SUITE,
+      on(STALE),
+    ],
+    'group-of-steps-without-fence': [
+      'from given u join :schema.operation o on o.id = u.id and o.token = u.token and o.fence = u.fence',
+      'from given u join :schema.operation o on o.id = u.id and o.token = u.token',
+      'test/postgres/jobs-faults.test.ts',
+      'pipelined pool C15: a value that the server refuses fails its own caller only, in every group',
+    ],
     'step-begins-without-lease': [
       "      and lease_until > pg_catalog.clock_timestamp();\n  if not found then\n    raise exception 'lease lost' using errcode = 'EO008';\n  end if;\n  return v_xid;",
       "      ;\n  if not found then\n    raise exception 'lease lost' using errcode = 'EO008';\n  end if;\n  return v_xid;",

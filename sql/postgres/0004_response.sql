@@ -10,5 +10,6 @@ alter table :schema.operation
   -- From then on the response is not given out, whether or not it has been erased.
   add column response_expires_at timestamptz;
 
--- Of an expression and not of both columns: one index to keep at each insert, and an erased answer leaves it.
-create index operation_expiry on :schema.operation (least(expires_at, response_expires_at));
+-- Of an expression and not of both columns: one index to keep at each insert, and an erased answer leaves it. What is
+-- unfinished never expires and is not in it (0005_job.sql).
+create index operation_expiry on :schema.operation (least(expires_at, response_expires_at)) where expires_at < 'infinity';

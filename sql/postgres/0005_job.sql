@@ -78,6 +78,125 @@ create table :schema.job_event (
   constraint job_event_pkey primary key (operation_id, seq)
 );
 
+-- Statements over many operations are functions for the sake of their settings. A connection keeps a plan for as long as the
+-- table is not analyzed: one that was made while the table was small would read all of it, each time, when it has grown.
+-- Here the planner has no choice but to look each row up by its id.
+-- Columns can be shorter than p_id: the rest has no value, or in those that always have one that of the first row.
+
+-- Completes what is owned by live leases and locked by nobody. Answers the positions, from 1, of what it completed; null
+-- when that is nothing.
+create function :schema.job_complete(
+  p_id uuid[], p_token uuid[], p_fence bigint[], p_state :schema.operation_state[], p_outcome_version smallint[],
+  p_outcome text[], p_retention_ms bigint[], p_response bytea[], p_response_ms bigint[]
+) returns text language plpgsql volatile
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $job_complete$
+declare
+  v_done text;
+begin
+  with mine as materialized (
+    select u.* from rows from (
+      pg_catalog.unnest(p_id), pg_catalog.unnest(p_token), pg_catalog.unnest(p_fence), pg_catalog.unnest(p_state),
+      pg_catalog.unnest(p_outcome_version), pg_catalog.unnest(p_outcome), pg_catalog.unnest(p_retention_ms),
+      pg_catalog.unnest(p_response), pg_catalog.unnest(p_response_ms)
+    ) with ordinality as u(id, token, fence, state, outcome_version, outcome, retention_ms, response, response_ms, n)
+    join :schema.operation o on o.id = u.id and o.token = u.token and o.fence = coalesce(u.fence, p_fence[1])
+      and o.state = 'processing' and o.lease_until > pg_catalog.clock_timestamp()
+    for no key update of o skip locked
+  ), done as (
+    update :schema.operation o set lease_until = null, due_at = null, payload = null, reason = null, resolved = null,
+        expires_at = pg_catalog.clock_timestamp()
+          + coalesce(u.retention_ms, p_retention_ms[1]) * interval '1 millisecond',
+        state = coalesce(u.state, p_state[1]),
+        outcome_version = coalesce(u.outcome_version, p_outcome_version[1]), outcome = u.outcome, response = u.response,
+        response_expires_at = pg_catalog.clock_timestamp() + u.response_ms * interval '1 millisecond'
+      from mine u where o.id = u.id
+      returning u.n
+  )
+  select pg_catalog.string_agg(n::text, ',') into v_done from done;
+  return v_done;
+end
+$job_complete$;
+
+-- Renews leases that are live and whose rows nobody has locked. Answers as job_complete does.
+create function :schema.job_renew(
+  p_id uuid[], p_token uuid[], p_fence bigint[], p_lease_ms bigint[]
+) returns text language plpgsql volatile
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $job_renew$
+declare
+  v_done text;
+begin
+  with mine as materialized (
+    select u.* from rows from (
+      pg_catalog.unnest(p_id), pg_catalog.unnest(p_token), pg_catalog.unnest(p_fence), pg_catalog.unnest(p_lease_ms)
+    ) with ordinality as u(id, token, fence, lease_ms, n)
+    join :schema.operation o on o.id = u.id and o.token = u.token and o.fence = u.fence and o.state = 'processing'
+      and o.lease_until > pg_catalog.clock_timestamp()
+    for no key update of o skip locked
+  ), done as (
+    update :schema.operation o set lease_until = pg_catalog.clock_timestamp() + u.lease_ms * interval '1 millisecond',
+        due_at = case when o.kind is not null then pg_catalog.clock_timestamp() + u.lease_ms * interval '1 millisecond' end
+      from mine u where o.id = u.id
+      returning u.n
+  )
+  select pg_catalog.string_agg(n::text, ',') into v_done from done;
+  return v_done;
+end
+$job_renew$;
+
+-- Stores steps of operations that are owned by live leases and locked by nobody. Answers one letter for each: s = stored,
+-- e = a step of this name is there, f = not owned, or locked.
+create function :schema.job_write_steps(
+  p_id uuid[], p_token uuid[], p_fence bigint[], p_name text[], p_position integer[], p_type :schema.step_type[],
+  p_state :schema.step_state[], p_result_version smallint[], p_result text[], p_delivery text[], p_request text[],
+  p_request_hash text[], p_provider_key text[]
+) returns text language plpgsql volatile
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $job_write_steps$
+declare
+  v_flags text;
+begin
+  with given as materialized (
+    select u.id, u.token, coalesce(u.fence, p_fence[1]) as fence, coalesce(u.name, p_name[1]) as name,
+      coalesce(u.position, p_position[1]) as position, coalesce(u.type, p_type[1]) as type,
+      coalesce(u.state, p_state[1]) as state, coalesce(u.result_version, p_result_version[1]) as result_version,
+      u.result, u.delivery, u.request, u.request_hash, u.provider_key, u.n
+    from rows from (
+      pg_catalog.unnest(p_id), pg_catalog.unnest(p_token), pg_catalog.unnest(p_fence), pg_catalog.unnest(p_name),
+      pg_catalog.unnest(p_position), pg_catalog.unnest(p_type), pg_catalog.unnest(p_state),
+      pg_catalog.unnest(p_result_version), pg_catalog.unnest(p_result), pg_catalog.unnest(p_delivery),
+      pg_catalog.unnest(p_request), pg_catalog.unnest(p_request_hash), pg_catalog.unnest(p_provider_key)
+    ) with ordinality as u(id, token, fence, name, position, type, state, result_version, result, delivery, request,
+      request_hash, provider_key, n)
+  ), mine as materialized (
+    select u.n from given u join :schema.operation o on o.id = u.id and o.token = u.token and o.fence = u.fence
+      and o.state = 'processing' and o.lease_until > pg_catalog.clock_timestamp()
+    for share of o skip locked
+  ), stored as (
+    insert into :schema.step (operation_id, fence, name, position, type, state, result_version, result, delivery, request,
+      request_hash, provider_key, key_generation, attempts, looks, first_attempt_at, last_attempt_at, unknown_since)
+    select u.id, u.fence, u.name, u.position, u.type, u.state, u.result_version, u.result, u.delivery, u.request,
+      u.request_hash, u.provider_key, case when u.delivery is not null then 0 end,
+      case when u.delivery is not null then 1 end, case when u.delivery is not null then 0 end,
+      case when u.delivery is not null then pg_catalog.clock_timestamp() end,
+      case when u.delivery is not null then pg_catalog.clock_timestamp() end,
+      case when u.state = 'unknown' then pg_catalog.clock_timestamp() end
+    from given u join mine m on m.n = u.n order by u.n
+    on conflict (operation_id, name) do nothing
+    returning operation_id, name
+  )
+  select case when (select count(*) from stored) = pg_catalog.cardinality(p_id)
+      then pg_catalog.repeat('s', pg_catalog.cardinality(p_id))
+      else (select pg_catalog.string_agg(
+          case when s.name is not null then 's' when m.n is null then 'f' else 'e' end, '' order by g.n)
+        from given g left join mine m on m.n = g.n
+          left join stored s on s.operation_id = g.id and s.name = g.name) end
+    into v_flags;
+  return v_flags;
+end
+$job_write_steps$;
+
 -- Opens a step's transaction for the owner of a live lease, and returns the transaction's id. It takes no lock: the
 -- heartbeat goes on while the step works. The statement that stores the step compares the fence again and holds the
 -- operation's row until COMMIT.

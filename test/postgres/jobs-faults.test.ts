@@ -28,10 +28,12 @@ describe.each(POOLS)('%s pool', (_name, config) => {
     const good = all.filter((_, n) => n !== 4)
 
     const steps = await Promise.allSettled(
-      good.map((job, n) => jobs.writeStep(leaseOf(job), newStep('a', n === 2 ? { result: NUL } : {}))),
+      good.map((job, n) =>
+        jobs.writeStep(leaseOf(job, n === 6 ? 9n : 1n), newStep('a', n === 2 ? { result: NUL } : {})),
+      ),
     )
     expect(steps.map((step) => (step.status === 'fulfilled' ? step.value : 'error'))).toEqual(
-      good.map((_, n) => (n === 2 ? 'error' : 'stored')),
+      good.map((_, n) => (n === 2 ? 'error' : n === 6 ? 'fenced' : 'stored')),
     )
 
     const strange = { state: 'strange' as 'succeeded' }

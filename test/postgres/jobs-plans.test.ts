@@ -56,13 +56,10 @@ const many = <T>(one: T, count: number): T[] => Array.from({ length: count }, ()
 
 const STATEMENTS: readonly (readonly [string, PgStatement])[] = [
   ['insert', sql.insert(many(insert, 100))],
+  ['insertNew', sql.insertNew(many(insert, 100))],
   ['insertOne', sql.insertOne(insert)],
-  ['complete', sql.complete(many(completion, 100))],
   ['completeOne', sql.completeOne(completion)],
-  ['writeSteps', sql.writeSteps(many(stepWrite, 100))],
   ['writeStep', sql.writeStep(stepWrite)],
-  ['renew', sql.renew([renewal])],
-  ['renew of 100', sql.renew(many(renewal, 100))],
   ['held', sql.held([renewal])],
   ['takeOver', sql.takeOver({ id: lease.id, fence: 1n, token: randomUUID(), leaseMs: 1_000, claimsMax: 3 })],
   ['claimDue', sql.claimDue(kinds, 10)],
@@ -96,6 +93,9 @@ const CALLS: readonly (readonly [string, () => PgStatement])[] = [
   ['gate', () => sql.gate(lease, 1_000)],
   ['seal', () => sql.seal(lease, undefined)],
   ['enqueueIn', () => sql.enqueueIn({ job: newJob({ kind: 'k1' }), leaseMs: null, delayMs: 0 }, '1')],
+  ['complete of 100', () => sql.complete(many(completion, 100))],
+  ['writeSteps of 100', () => sql.writeSteps(many(stepWrite, 100))],
+  ['renew of 100', () => sql.renew(many(renewal, 100))],
   ['resolveEffect by name', () => sql.resolveEffect({ id: lease.id, name: 's' }, { state: 'notApplied' }, act)],
   ['resolveEffect by key', () => sql.resolveEffect({ providerKey: 'k' }, { state: 'notApplied' }, act)],
   ['resolveOperation', () => sql.resolveOperation(recordOf(newJob()), act)],
@@ -112,6 +112,34 @@ test.each(CALLS)('%s reads no table of ours from end to end inside its function'
     expect(await scans(client)).toBe(before)
   } finally {
     client.release(true)
+  }
+})
+
+test('plans of groups that were made while the table was small read nothing from end to end when it has grown', async () => {
+  const fresh = await openJobs()
+  const client = await fresh.admin.connect()
+  try {
+    await client.query('alter table effectively_once.operation set (autovacuum_enabled = false)')
+    const owned = Array.from({ length: 20 }, () => newJob())
+    await client.query(sql.insert(owned.map((job) => ({ job, leaseMs: 60_000, delayMs: 0 }))))
+    const leases = owned.map(({ id, token }) => ({ id, token, fence: 1n }))
+    const groups = [
+      sql.renew(leases.map((one) => ({ lease: one, leaseMs: 60_000 }))),
+      sql.writeSteps(leases.map((one) => ({ lease: one, step: newStep('s') }))),
+      sql.complete(leases.map((one) => ({ lease: { ...one, fence: 2n }, record: recordOf(job) }))),
+    ]
+    // A plan for all values is made when five for single ones were no better.
+    for (let times = 0; times < 8; times++) for (const group of groups) await client.query(group)
+    await client.query(
+      `insert into effectively_once.operation (id, token, state, fingerprint_mode, fingerprint, scope, outcome_version, expires_at)
+       select gen_random_uuid(), gen_random_uuid(), 'succeeded', 'canonical', '\\x00', '[]', 1, now() + interval '1 day' from generate_series(1, 2000)`,
+    )
+    const before = await scans(client)
+    for (const group of groups) await client.query(group)
+    expect(await scans(client)).toBe(before)
+  } finally {
+    client.release(true)
+    await fresh.close()
   }
 })
 

@@ -19,4 +19,14 @@ export class PgArray {
     this.type = type
     this.values = values
   }
+
+  /** For a driver that writes the message itself. */
+  toPostgres(): string[] {
+    return this.values.map((value) => (typeof value === 'string' ? value : bytesText(value)))
+  }
+}
+
+/** Bytes as an element of an array that is sent as text. */
+export function bytesText(bytes: Uint8Array): string {
+  return `\\x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')}`
 }

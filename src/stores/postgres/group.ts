@@ -1,9 +1,9 @@
 /**
  * Group: callers of one moment share one statement of many rows, and one commit.
  *
- * While two statements of a sort are under way the next callers gather; one caller alone waits for nothing but the end
- * of the turn. Rows are sorted by their key, and the same key never lies twice in one statement. Each caller has its own
- * answer: when the server refuses a statement, its rows are halved until the bad one is alone (PROTOCOL C15).
+ * While two statements of a sort are under way the next callers gather; one caller alone waits for nothing. Rows are
+ * sorted by their key, and the same key never lies twice in one statement. Each caller has its own answer: when the
+ * server refuses a statement, its rows are halved until the bad one is alone (PROTOCOL C15).
  *
  * @module
  */
@@ -55,8 +55,8 @@ export class Group<T, A> {
   #schedule(): void {
     if (this.#scheduled || this.#inFlight >= IN_FLIGHT_MAX || this.#gathered.length === 0) return
     this.#scheduled = true
-    // Callers of the same turn of the event loop share the statement.
-    setImmediate(() => {
+    // Behind what runs now and the promises that it settles: whoever they bring shares the statement.
+    process.nextTick(() => {
       this.#scheduled = false
       const batch = this.#next()
       if (batch.length === 0) return

@@ -17,6 +17,7 @@ import { classify, toOnceError } from './classify.ts'
 import { Connections } from './connections.ts'
 import type { PgClient, PgPool, PgResult, PgStatement } from './handle.ts'
 import { repeated, sendOne } from './job-run.ts'
+import { positionsOf } from './job-sql.ts'
 import type { JobStatements, Renewal } from './job-statements.ts'
 import type { PostgresSettings } from './operations.ts'
 
@@ -81,7 +82,7 @@ export class JobRenewals {
   async #positions(statement: PgStatement): Promise<ReadonlySet<number>> {
     try {
       const { rows } = await this.#queued(() => repeated(this.#settings, statement, 1, (sent) => this.#send(sent)))
-      return new Set(rows.map((row) => Number(row['n'])))
+      return positionsOf(rows[0]?.['done'])
     } catch (error) {
       throw toOnceError(error, DOING)
     }

@@ -5,6 +5,7 @@
  */
 
 import type { Lease } from '../../store/job.ts'
+import { bytesText, ELEMENT_TYPES, PgArray } from './array.ts'
 import type { PgStatement } from './handle.ts'
 import { statementName } from './statement-name.ts'
 
@@ -23,13 +24,45 @@ export const RECORD: string =
 /** Columns of a statement's values: their types by their names. */
 export type ValueTypes = Readonly<Record<string, string>>
 
+/** A column of many rows, as it is sent. */
+interface ValueColumn {
+  readonly type: string
+  readonly alike: boolean
+}
+
+/** Columns of a statement over many rows. */
+export interface ValueColumns {
+  readonly types: ValueTypes
+  readonly columns: readonly ValueColumn[]
+}
+
+/**
+ * @param alike - Columns that always have a value, in most statements the same one in all rows. It then travels once: where a
+ *   row has none, the first one's counts.
+ */
+export function valueColumns(types: ValueTypes, alike: readonly string[] = []): ValueColumns {
+  const columns = Object.entries(types).map(([name, type]) => ({ type, alike: alike.includes(name) }))
+  return { types, columns }
+}
+
 /**
  * Rows of values `u`, numbered by `n` from 1. The parameters are arrays from `$1` on. The planner must not see how long they are:
  * it would make a plan of its own for each short one, which costs more than to run it.
  */
-export function valueRows(types: ValueTypes): string {
+export function valueRows({ types, columns }: ValueColumns): string {
+  const names = Object.keys(types)
   const unnested = Object.values(types).map((type, index) => `pg_catalog.unnest((select $${index + 1}::${type}[]))`)
-  return `rows from (${unnested.join(', ')}) with ordinality as u(${Object.keys(types).join(', ')}, n)`
+  const values = Object.entries(types).map(([name, type], index) =>
+    columns[index]?.alike === true ? `coalesce(v.${name}, ($${index + 1}::${type}[])[1]) as ${name}` : `v.${name}`,
+  )
+  return `(select ${values.join(', ')}, v.n from rows from (${unnested.join(', ')}) with ordinality as v(${names.join(', ')}, n)) u`
+}
+
+/** The same columns as arguments of a function of ours that takes an array for each. */
+export function valueArrays({ types }: ValueColumns): string {
+  return Object.values(types)
+    .map((type, index) => `$${index + 1}::${type}[]`)
+    .join(', ')
 }
 
 /** The same of one row. The parameters are its values. */
@@ -62,13 +95,27 @@ export function leaseValues({ id, token, fence }: Lease): unknown[] {
   return [id, token, String(fence)]
 }
 
-/** Rows of values as one array for each column, which is what `valueRows` takes. */
-export function columnsOf(rows: readonly (readonly unknown[])[]): unknown[] {
-  const width = rows[0]?.length ?? 0
-  return Array.from({ length: width }, (_, column) => rows.map((row) => row[column]))
+/** Rows of values as one array for each column. The server fills up what is shorter than the longest. */
+export function columnsOf(rows: readonly (readonly unknown[])[], { columns }: ValueColumns): unknown[] {
+  return columns.map(({ type, alike }, column) => {
+    const values = rows.map((row) => row[column])
+    const [first] = values
+    if ((alike || first === null) && values.every((value) => value === first)) values.length = first === null ? 0 : 1
+    return isElementType(type) ? arrayOf(type, values) : values
+  })
 }
 
-/** Bytes inside an array: the driver and the batch both send elements as text. */
-export function bytesText(bytes: Uint8Array): string {
-  return `\\x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')}`
+function isElementType(type: string): type is PgArray['type'] {
+  return type in ELEMENT_TYPES
+}
+
+function arrayOf(type: PgArray['type'], values: readonly unknown[]): unknown {
+  if (values.every((value) => typeof value === 'string' || value instanceof Uint8Array))
+    return new PgArray(type, values)
+  return values.map((value) => (value instanceof Uint8Array ? bytesText(value) : value))
+}
+
+/** Positions that a statement has answered; null when there is none. */
+export function positionsOf(done: unknown): ReadonlySet<number> {
+  return new Set(typeof done === 'string' ? done.split(',').map(Number) : [])
 }

@@ -18,7 +18,6 @@ import type { ClaimableKind, Lease, NewJob, Release } from '../../store/job.ts'
 import type { NewRecord } from '../../store/operation.ts'
 import type { PgStatement } from './handle.ts'
 import {
-  bytesText,
   CLOCK,
   columnsOf,
   leaseValues,
@@ -29,6 +28,8 @@ import {
   prepared,
   RECORD,
   type ValueTypes,
+  valueArrays,
+  valueColumns,
   valued,
   valueRow,
   valueRows,
@@ -59,6 +60,7 @@ export interface Renewal {
 const FLAGS = ['flags']
 const ANSWER = ['answer']
 const POSITIONS = ['n']
+const DONE = ['done']
 
 /** The SQL of one schema; `schema` is the quoted identifier. */
 export function jobStatements(schema: string): JobStatements {
@@ -84,21 +86,43 @@ export function jobStatements(schema: string): JobStatements {
     lease_ms: 'bigint',
     delay_ms: 'bigint',
   }
-  const inserting = (values: string): string =>
+  const insertColumns = valueColumns(insertTypes, ['mode', 'scope', 'version', 'lease_ms', 'delay_ms'])
+  /** `lease_ms` 0 = it is claimed by nobody yet. */
+  const into =
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with given as materialized (select u.*, pg_catalog.pg_try_advisory_xact_lock_shared(u.key_lock) as free from ${values}), ` +
-    `stored as (insert into ${operation} (id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, ` +
+    `insert into ${operation} (id, token, state, fingerprint_mode, fingerprint_key, fingerprint, scope, ` +
     `outcome_version, expires_at, fence, lease_until, due_at, claims, failures, kind, kind_version, payload) ` +
-    `select id, token, 'processing', mode, secret, fingerprint, scope, 0, 'infinity', ` +
-    `case when lease_ms is null then 0 else 1 end, ${CLOCK} + lease_ms * ${MS}, ` +
-    `case when kind is not null then ${CLOCK} + coalesce(lease_ms, delay_ms) * ${MS} end, ` +
-    `case when lease_ms is null then 0 else 1 end, 0, kind, version, payload ` +
-    `from given where free order by n on conflict (id) do nothing returning id) ` +
-    `select pg_catalog.string_agg(case when s.id is not null then 's' when not g.free then 'b' ` +
-    `when (select o.expires_at <= ${CLOCK} from ${operation} o where o.id = g.id) then 'x' else 'e' end, '' order by g.n) ` +
-    `as flags from given g left join stored s on s.id = g.id`
-  const insert = made('insert', inserting(valueRows(insertTypes)), FLAGS)
-  const insertOne = made('insert_1', inserting(valueRow(insertTypes)), FLAGS)
+    `select u.id, u.token, 'processing', u.mode, u.secret, u.fingerprint, u.scope, 0, 'infinity', ` +
+    `case when u.lease_ms = 0 then 0 else 1 end, case when u.lease_ms > 0 then ${CLOCK} + u.lease_ms * ${MS} end, ` +
+    `case when u.kind is not null then ${CLOCK} + case when u.lease_ms > 0 then u.lease_ms else u.delay_ms end * ${MS} end, ` +
+    `case when u.lease_ms = 0 then 0 else 1 end, 0, u.kind, u.version, u.payload`
+  const inserting = (conflict: string): string =>
+    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+    `with given as materialized (select u.*, pg_catalog.pg_try_advisory_xact_lock_shared(u.key_lock) as free ` +
+    `from ${valueRows(insertColumns)}), stored as (${into} from given u where u.free order by u.n ${conflict}) `
+  const insert = made(
+    'insert',
+    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+    `${inserting('')}` +
+      `select pg_catalog.string_agg(case when free then 's' else 'b' end, '' order by n) as flags from given`,
+    FLAGS,
+  )
+  const insertNew = made(
+    'insert_new',
+    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+    `${inserting('on conflict (id) do nothing returning id')}` +
+      `select pg_catalog.string_agg(case when s.id is not null then 's' when not g.free then 'b' ` +
+      `when (select o.expires_at <= ${CLOCK} from ${operation} o where o.id = g.id) then 'x' else 'e' end, '' order by g.n) ` +
+      `as flags from given g left join stored s on s.id = g.id`,
+    FLAGS,
+  )
+  const insertOne = made(
+    'insert_1',
+    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+    `${into} from ${valueRow(insertTypes)} where pg_catalog.pg_try_advisory_xact_lock_shared(u.key_lock) ` +
+      `on conflict (id) do nothing returning 's' as flags`,
+    FLAGS,
+  )
 
   const finished =
     `lease_until = null, due_at = null, payload = null, reason = null, resolved = null, ` +
@@ -115,13 +139,9 @@ export function jobStatements(schema: string): JobStatements {
     response: 'bytea',
     response_ms: 'bigint',
   }
-  const complete = made(
-    'complete',
-    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with mine as materialized (select u.* from ${valueRows(completionTypes)} join ${operation} o on ${OWNED_BY_ROW} for no key update of o skip locked) ` +
-      `update ${operation} o set ${finished} from mine u where o.id = u.id returning u.n`,
-    POSITIONS,
-  )
+  const completionColumns = valueColumns(completionTypes, ['fence', 'state', 'outcome_version', 'retention_ms'])
+  // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+  const complete = made('complete', `select ${schema}.job_complete(${valueArrays(completionColumns)}) as done`, DONE)
   const completeOne = made(
     'complete_1',
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
@@ -129,17 +149,15 @@ export function jobStatements(schema: string): JobStatements {
     POSITIONS,
   )
 
-  const renewRows = valueRows({ id: 'uuid', token: 'uuid', fence: 'bigint', lease_ms: 'bigint' })
-  const renew = made(
-    'renew',
-    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with mine as materialized (select u.* from ${renewRows} join ${operation} o on ${OWNED_BY_ROW} for no key update of o skip locked) ` +
-      `update ${operation} o set lease_until = ${CLOCK} + u.lease_ms * ${MS}, due_at = ${dueAfter('u.lease_ms')} ` +
-      `from mine u where o.id = u.id returning u.n`,
-    POSITIONS,
-  )
+  const renewalColumns = valueColumns({ id: 'uuid', token: 'uuid', fence: 'bigint', lease_ms: 'bigint' })
   // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-  const held = made('held', `select u.n from ${renewRows} join ${operation} o on ${OWNED_BY_ROW}`, POSITIONS)
+  const renew = made('renew', `select ${schema}.job_renew(${valueArrays(renewalColumns)}) as done`, DONE)
+  const held = made(
+    'held',
+    // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+    `select pg_catalog.string_agg(u.n::text, ',') as done from ${valueRows(renewalColumns)} join ${operation} o on ${OWNED_BY_ROW}`,
+    DONE,
+  )
 
   const ownership = (token: string, leaseMs: string, claimsMax: string): string =>
     `state = case when o.claims >= ${claimsMax} then 'parked' else 'processing' end::${state}, ` +
@@ -210,16 +228,20 @@ export function jobStatements(schema: string): JobStatements {
       `on o.id = any($1::uuid[]) and o.state in ('processing', 'unknown', 'parked')`,
   )
   return {
-    insert: (items) => valued(insert, columnsOf(items.map(insertValues))),
+    insert: (items) => valued(insert, columnsOf(items.map(insertValues), insertColumns)),
+    insertNew: (items) => valued(insertNew, columnsOf(items.map(insertValues), insertColumns)),
     insertOne: (item) => valued(insertOne, insertValues(item)),
-    complete: (items) => valued(complete, columnsOf(items.map(completionValues))),
+    complete: (items) => valued(complete, columnsOf(items.map(completionValues), completionColumns)),
     completeOne: (item) => valued(completeOne, completionValues(item)),
-    renew: (items) => valued(renew, columnsOf(items.map(({ lease, leaseMs }) => [...leaseValues(lease), leaseMs]))),
-    held: (items) => valued(held, columnsOf(items.map(({ lease, leaseMs }) => [...leaseValues(lease), leaseMs]))),
+    renew: (items) => valued(renew, columnsOf(items.map(renewalValues), renewalColumns)),
+    held: (items) => valued(held, columnsOf(items.map(renewalValues), renewalColumns)),
     takeOver: (job) => valued(takeOver, [job.id, String(job.fence), job.token, job.leaseMs, job.claimsMax]),
     claimDue: (wanted, limit) =>
       valued(claimDue, [
-        ...columnsOf(wanted.map(({ kind, version, leaseMs, claimsMax }) => [kind, version, leaseMs, claimsMax])),
+        wanted.map(({ kind }) => kind),
+        wanted.map(({ version }) => version),
+        wanted.map(({ leaseMs }) => leaseMs),
+        wanted.map(({ claimsMax }) => claimsMax),
         limit,
       ]),
     release: (lease, { state: to, dueInMs, failed, reason }) =>
@@ -266,14 +288,18 @@ function insertValues({ job, leaseMs, delayMs }: JobInsert): unknown[] {
     job.token,
     job.fingerprint.mode,
     job.fingerprint.keyId,
-    bytesText(job.fingerprint.value),
+    job.fingerprint.value,
     job.scope,
     job.kind,
     job.version,
     job.payload,
-    leaseMs,
+    leaseMs ?? 0,
     delayMs,
   ]
+}
+
+function renewalValues({ lease, leaseMs }: Renewal): unknown[] {
+  return [...leaseValues(lease), leaseMs]
 }
 
 function completionValues({ lease, record }: Completion): unknown[] {
@@ -283,23 +309,26 @@ function completionValues({ lease, record }: Completion): unknown[] {
     record.outcomeVersion,
     record.outcome,
     record.retentionMs,
-    record.response === undefined ? null : bytesText(record.response),
+    record.response ?? null,
     record.response === undefined ? null : (record.responseRetentionMs ?? 0),
   ]
 }
 
 export interface JobStatements {
-  /** One letter for each row: `s`tored, `b`usy, e`x`pired (to be removed), `e`xists. */
+  /** One letter for each row: `s`tored, `b`usy. Fails as a whole when one of them is there. */
   insert(items: readonly JobInsert[]): PgStatement
+  /** Inserts what is not there. One letter for each row: `s`tored, `b`usy, e`x`pired (to be removed), `e`xists. */
+  insertNew(items: readonly JobInsert[]): PgStatement
+  /** `s`tored; no row when it is not. */
   insertOne(item: JobInsert): PgStatement
   removeExpired(id: string): PgStatement
-  /** Positions, from 1, of those that were completed; the others are locked or not theirs. */
+  /** `done`: positions, from 1, of those that were completed; the others are locked or not theirs. */
   complete(items: readonly Completion[]): PgStatement
   /** Waits for the row: no position = not theirs. */
   completeOne(item: Completion): PgStatement
-  /** Positions, from 1, of the leases that were renewed; the others are locked or lost. */
+  /** `done`: positions, from 1, of the leases that were renewed; the others are locked or lost. */
   renew(items: readonly Renewal[]): PgStatement
-  /** Positions of the leases that are live. */
+  /** `done`: positions of the leases that are live. */
   held(items: readonly Renewal[]): PgStatement
   takeOver(job: {
     readonly id: string

@@ -17,9 +17,10 @@ import {
   OWNED_BY_ROW,
   prepared,
   type ValueTypes,
+  valueArrays,
+  valueColumns,
   valued,
   valueRow,
-  valueRows,
 } from './job-sql.ts'
 
 export interface StepWrite {
@@ -51,6 +52,7 @@ export function stepStatements(schema: string): StepStatements {
     request_hash: 'text',
     provider_key: 'text',
   }
+  const givenColumns = valueColumns(stepTypes, ['fence', 'name', 'position', 'type', 'state', 'result_version'])
   const stepColumns =
     'operation_id, fence, name, position, type, state, result_version, result, delivery, request, request_hash, ' +
     'provider_key, key_generation, attempts, looks, first_attempt_at, last_attempt_at, unknown_since'
@@ -59,16 +61,23 @@ export function stepStatements(schema: string): StepStatements {
     `u.provider_key, case when u.delivery is not null then 0 end, case when u.delivery is not null then 1 end, ` +
     `case when u.delivery is not null then 0 end, case when u.delivery is not null then ${CLOCK} end, ` +
     `case when u.delivery is not null then ${CLOCK} end, case when u.state = 'unknown' then ${CLOCK} end`
-  const steps = (values: string, wait: string): string =>
+  // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
+  const writeSteps = made(
+    'write_steps',
+    `select ${schema}.job_write_steps(${valueArrays(givenColumns)}) as flags`,
+    FLAGS,
+  )
+  const writeStep = made(
+    'write_step',
     // sql-built: texts of this file and of job-sql.ts only; every value is a parameter.
-    `with given as materialized (select u.* from ${values}), ` +
-    `mine as materialized (select u.n from given u join ${operation} o on ${OWNED_BY_ROW} for share of o${wait}), ` +
-    `stored as (insert into ${step} (${stepColumns}) select ${stepValues} from given u join mine on mine.n = u.n ` +
-    `order by u.n on conflict (operation_id, name) do nothing returning operation_id, name) ` +
-    `select pg_catalog.string_agg(case when s.name is not null then 's' when m.n is null then 'f' else 'e' end, '' order by g.n) ` +
-    `as flags from given g left join mine m on m.n = g.n left join stored s on s.operation_id = g.id and s.name = g.name`
-  const writeSteps = made('write_steps', steps(valueRows(stepTypes), ' skip locked'), FLAGS)
-  const writeStep = made('write_step', steps(valueRow(stepTypes), ''), FLAGS)
+    `with given as materialized (select u.* from ${valueRow(stepTypes)}), ` +
+      `mine as materialized (select u.n from given u join ${operation} o on ${OWNED_BY_ROW} for share of o), ` +
+      `stored as (insert into ${step} (${stepColumns}) select ${stepValues} from given u join mine on mine.n = u.n ` +
+      `on conflict (operation_id, name) do nothing returning name) ` +
+      `select case when s.name is not null then 's' when m.n is null then 'f' else 'e' end as flags ` +
+      `from given g left join mine m on true left join stored s on true`,
+    FLAGS,
+  )
 
   /** `$4` is the name of the step; what follows belongs to the change. */
   const effect = (name: string, set: string, tooOld = 'false') =>
@@ -128,7 +137,7 @@ export function stepStatements(schema: string): StepStatements {
   )
 
   return {
-    writeSteps: (items) => valued(writeSteps, columnsOf(items.map(stepValuesOf))),
+    writeSteps: (items) => valued(writeSteps, columnsOf(items.map(stepValuesOf), givenColumns)),
     writeStep: (item) => valued(writeStep, stepValuesOf(item)),
     changeEffect: (lease, name, change) => {
       const values = [...leaseValues(lease), name]

@@ -34,6 +34,7 @@ import type {
 } from '../../store/job.ts'
 import type { EndAnswer, JobReplacing, ReplaceAnswer } from '../../store/job-replace.ts'
 import type { NewRecord } from '../../store/operation.ts'
+import { sqlState, violatedConstraint } from './classify.ts'
 import type { Connections } from './connections.ts'
 import { GatedTransaction } from './gated-transaction.ts'
 import { Group } from './group.ts'
@@ -43,6 +44,7 @@ import { JobRenewals } from './job-renewals.ts'
 import { PostgresJobReplacing } from './job-replace.ts'
 import { fromPrimary, toDueJob, toEvent, toJob, toStep, toSummary } from './job-rows.ts'
 import { JobRunner } from './job-run.ts'
+import { positionsOf } from './job-sql.ts'
 import { type Completion, type JobInsert, type JobStatements, jobStatements } from './job-statements.ts'
 import { BEGIN_STEP, PostgresOpenStep } from './job-step.ts'
 import { type StepStatements, type StepWrite, stepStatements } from './job-step-statements.ts'
@@ -62,6 +64,9 @@ const INSERTED: Readonly<Record<string, InsertAnswer | 'expired'>> = {
   e: 'exists',
   x: 'expired',
 }
+const CLAIMING = 'claiming operations'
+/** How many groups of claims expect repeats when one was met. */
+const REPEATS = 32
 const WRITTEN: Readonly<Record<string, StepAnswer>> = { s: 'stored', e: 'exists' }
 
 export class PostgresJobs<C extends PgClient> implements JobStore<C> {
@@ -75,6 +80,7 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
   readonly #inserts: Group<JobInsert, InsertAnswer | 'expired'>
   readonly #steps: Group<StepWrite, StepAnswer>
   readonly #completions: Group<Completion, FencedAnswer>
+  #repeats = 0
 
   /** @param poolMax - Most connections of the pool. */
   constructor(pool: PgPool, poolMax: number, connections: Connections<C>, settings: PostgresSettings) {
@@ -264,11 +270,37 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
 
   async #insert(items: readonly JobInsert[]): Promise<readonly (InsertAnswer | 'expired')[]> {
     const [only] = items
-    const statement = only !== undefined && items.length === 1 ? this.#sql.insertOne(only) : this.#sql.insert(items)
-    const result = await this.#runner.write(statement, 'claiming operations')
+    if (only !== undefined && items.length === 1) {
+      const one = await this.#runner.write(this.#sql.insertOne(only), CLAIMING)
+      if (one === 'unresolved') return [one]
+      if (one.rows.length === 1) return ['stored']
+      // The rare case asks again, for why.
+      this.#repeats ||= 1
+    }
+    const result = await this.#insertMany(items)
     if (result === 'unresolved') return items.map(() => 'unresolved')
     const flags = flagsOf(result)
     return items.map((_, n) => INSERTED[flags[n] ?? ''] ?? 'exists')
+  }
+
+  /** As if all were new, which costs the server less; where one was there lately, whatever is new. */
+  async #insertMany(items: readonly JobInsert[]): Promise<PgResult | 'unresolved'> {
+    if (this.#repeats === 0) {
+      try {
+        return await this.#runner.write(this.#sql.insert(items), CLAIMING)
+      } catch (error) {
+        if (!this.#isThere(error)) throw error
+        this.#repeats = REPEATS
+      }
+    }
+    this.#repeats -= 1
+    return await this.#runner.write(this.#sql.insertNew(items), CLAIMING)
+  }
+
+  /** The first constraint of a row that is there: the whole statement was undone. */
+  #isThere(error: unknown): boolean {
+    const constraint = violatedConstraint(error, this.#settings.schema.replaceAll('"', ''))
+    return sqlState(error) === '23505' && constraint === 'operation_pkey'
   }
 
   async #writeSteps(items: readonly StepWrite[]): Promise<readonly Told<StepAnswer>[]> {
@@ -291,7 +323,7 @@ export class PostgresJobs<C extends PgClient> implements JobStore<C> {
     if (only !== undefined && items.length === 1) return [await this.#completeOne(only)]
     const result = await this.#runner.write(this.#sql.complete(items), 'completing operations')
     if (result === 'unresolved') return items.map(() => 'unresolved')
-    const done = new Set(result.rows.map((row) => Number(row['n'])))
+    const done = positionsOf(result.rows[0]?.['done'])
     // Not theirs, or locked at that moment: alone it waits for the row.
     return items.map((item, n) => (done.has(n + 1) ? 'stored' : this.#completeOne(item)))
   }

@@ -49,7 +49,7 @@ export function retentionStatements(schema: string): RetentionStatements {
       text:
         `/* effectively-once:retention.operations */ with due as materialized (` +
         `select o.id, ${due} as at, o.expires_at <= ${BEFORE} as over from ${schema}.operation o ` +
-        `where ${due} <= ${BEFORE} and ${due} >= ${FROM} and o.state in ('succeeded', 'rejected') ` +
+        `where ${due} <= ${BEFORE} and ${due} >= ${FROM} and o.expires_at < 'infinity' and o.state in ('succeeded', 'rejected') ` +
         `order by ${due} limit $2::int for update skip locked), ` +
         `gone as (delete from ${schema}.operation o using due where o.id = due.id and due.over returning 1), ` +
         `erased as (update ${schema}.operation o set response = null, response_expires_at = null from due ` +
@@ -63,7 +63,7 @@ export function retentionStatements(schema: string): RetentionStatements {
         `/* effectively-once:retention.operations_overdue */ ` +
         sinceDue(
           `select ${due} from ${schema}.operation o where ${due} <= ${BEFORE} ` +
-            `and o.state in ('succeeded', 'rejected') order by ${due} limit 1`,
+            `and o.expires_at < 'infinity' and o.state in ('succeeded', 'rejected') order by ${due} limit 1`,
         ),
       values: [graceMs],
     }),
