@@ -13,6 +13,8 @@ const config: KnipConfig = {
     // Read by Vitest in the copies that npm run mutants makes; bundled by npm run soak.
     'scripts/mutants/{vitest.config,server}.ts',
     'scripts/soak/child.ts',
+    // Compiled by npm run windows.
+    'scripts/windows/paths/entry.ts',
     'bench/**/*.ts',
     'test/processes/**/*.ts',
   ],
