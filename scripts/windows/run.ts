@@ -128,9 +128,7 @@ async function traced(stage: Stage): Promise<{ readonly plain: RunResult; readon
   }
   const plain = await execute(
     {
-      drill: stage.drill,
-      usual: stage.usual,
-      restart: stage.restart,
+      ...stage,
       openGround: async () => {
         const opened = await stage.openGround()
         ground = opened

@@ -126,9 +126,9 @@ class JobAttempt<Tx> {
         clearTimeout(timer)
         held.ignore(fail)
       }
-      const fail = (reason: unknown) => {
+      const fail = (reason: Error) => {
         end()
-        reject(reason as Error)
+        reject(reason)
       }
       held.listen(fail)
       try {
@@ -137,7 +137,7 @@ class JobAttempt<Tx> {
           resolve(value)
         }, fail)
       } catch (error) {
-        fail(error)
+        fail(error as Error)
       }
     })
   }

@@ -55,12 +55,10 @@ export function refuseNesting(): void {
   }
 }
 
-/** Runs a work so that operations started inside it are refused until it has ended. */
-export function asWork<T>(work: () => Promise<T> | T): Promise<T> {
-  return new Promise((resolve, reject) => startWork(work, resolve, reject))
-}
-
-/** The same with callbacks, for a caller that makes a promise of its own: each one is felt on the hot path. */
+/**
+ * Runs a work so that operations started inside it are refused until it has ended. It answers by callbacks: its callers
+ * make promises of their own, and each one is felt on the hot path.
+ */
 export function startWork<T>(
   work: () => Promise<T> | T,
   succeed: (value: T) => void,

@@ -282,7 +282,11 @@ describe('each tick once', () => {
     )
   })
 
-  test('each named time of each day is due exactly once, whatever clocks do', () => {
+  /** Samoa went over the date line: it had no 30th of December in 2011. */
+  const leftOut = (timeZone: string, day: number) =>
+    timeZone === 'Pacific/Apia' && new Date(day).toISOString().startsWith('2011-12-30')
+
+  test('each named time of each day is due exactly once, and a day that a zone left out is not due', () => {
     fc.assert(
       fc.property(
         zones,
@@ -296,8 +300,11 @@ describe('each tick once', () => {
             100,
           )
           const days = found.map(({ local }) => Date.parse(`${local}Z`))
-          for (const [index, day] of days.entries())
-            if (index > 0) expect(day - (days[index - 1] ?? 0)).toBe(86_400_000)
+          for (const [index, day] of days.entries()) {
+            const last = days[index - 1]
+            if (last === undefined || leftOut(timeZone, last + 86_400_000)) continue
+            expect(day - last).toBe(86_400_000)
+          }
           expect(found.length).toBeGreaterThanOrEqual(29)
           expect(found.length).toBeLessThanOrEqual(31)
         },
