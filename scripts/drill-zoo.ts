@@ -20,14 +20,6 @@ const WORKERS_MAX = 16
 /** Most lines of a story. */
 const LINES_MAX = 40
 const DAY_MS = 86_400_000
-/** Nothing in this server has to outlive the machine. */
-const FORGETFUL = {
-  fsync: 'off',
-  full_page_writes: 'off',
-  wal_level: 'minimal',
-  max_wal_senders: '0',
-  autovacuum: 'off',
-}
 
 const { values: asked } = parseArgs({
   args: process.argv.slice(2).flatMap((arg, index, all) => {
@@ -132,7 +124,7 @@ function run(name: string, { databaseUrl, amqpUrl }: Servers, more: DrillOptions
 }
 
 async function startServers(): Promise<Servers> {
-  const [postgres, rabbit] = await Promise.all([startPostgres({ settings: FORGETFUL }), startRabbit()])
+  const [postgres, rabbit] = await Promise.all([startPostgres({ forgetful: true }), startRabbit()])
   const others = Array.from({ length: 2 * workers - 1 }, (_, index) => `zoo-${index + 2}`)
   for (const name of others) {
     await rabbit.ctl('add_vhost', name)

@@ -14,8 +14,6 @@ import { Tree } from './mutants/tree.ts'
 
 const MUTANT_MS_MAX = 60_000
 const UNBROKEN_MS_MAX = 180_000
-/** Nothing in this server has to outlive the machine. */
-const FORGETFUL = { fsync: 'off', full_page_writes: 'off', autovacuum: 'off' }
 
 const { values: asked } = parseArgs({
   options: { only: { type: 'string' }, workers: { type: 'string', default: '2' } },
@@ -30,7 +28,7 @@ if (chosen.length === 0 || known.size !== all.length) {
 const workers = asked.workers === '1' ? 1 : 2
 
 const began = performance.now()
-const postgres = await startPostgres({ settings: FORGETFUL })
+const postgres = await startPostgres({ forgetful: true })
 const trees = Array.from({ length: workers }, () => new Tree(process.cwd()))
 let killed = 0
 try {

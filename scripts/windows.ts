@@ -12,8 +12,9 @@ import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { compile } from '../src/drill/file/compile.ts'
 import type { DrillFile } from '../src/drill/file/format.ts'
-import { steps } from '../src/drill/report/story.ts'
+import { steps as storyOf } from '../src/drill/report/story.ts'
 import { boundaryText } from '../src/drill/run/boundary.ts'
+import { isGood } from '../src/drill/run/judge.ts'
 import { startPostgres } from '../src/testing/services/postgres.ts'
 import { startRabbit } from '../src/testing/services/rabbitmq.ts'
 import { type PathResult, runPath } from './windows/run.ts'
@@ -21,14 +22,8 @@ import { summary } from './windows/summary.ts'
 
 const SOURCE = resolve('scripts/windows/paths/entry.ts')
 const WORKERS_MAX = 8
-/** Nothing in this server has to outlive the machine. */
-const FORGETFUL = {
-  fsync: 'off',
-  full_page_writes: 'off',
-  wal_level: 'minimal',
-  max_wal_senders: '0',
-  autovacuum: 'off',
-}
+/** Deaths of one path at once: most of the time they wait for what a dead owner held. */
+const LINES = 2
 
 const { values: asked } = parseArgs({
   options: {
@@ -44,7 +39,7 @@ if (!Number.isInteger(workers) || workers < 1 || workers > WORKERS_MAX) fail(`--
 const began = performance.now()
 const [compiled, postgres, rabbit] = await Promise.all([
   compile(SOURCE),
-  startPostgres({ settings: FORGETFUL }),
+  startPostgres({ forgetful: true }),
   startRabbit(),
 ])
 const results: PathResult[] = []
@@ -56,12 +51,13 @@ try {
   const wanted = asked.only?.split('|')
   const queue = Object.entries(paths).filter(([name]) => wanted?.some((one) => name.includes(one)) ?? true)
   if (queue.length === 0) fail(`no such path; known: ${Object.keys(paths).join(', ')}`)
-  const vhosts = await vhostsOf(Math.min(workers, queue.length))
+  const vhosts = await vhostsOf(Math.min(workers, queue.length) * LINES)
   await Promise.all(
-    vhosts.map(async (amqpUrl) => {
+    Array.from({ length: vhosts.length / LINES }, async (_, worker) => {
+      const amqpUrls = vhosts.slice(worker * LINES, (worker + 1) * LINES)
       for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
         const [name, file] = next
-        const servers = { databaseUrl: postgres.url, amqpUrl }
+        const servers = { databaseUrl: postgres.url, amqpUrls }
         const module = { ...compiled, source: SOURCE }
         try {
           const result = await runPath(name, file, module, servers, { traceOnly: asked.trace, tried })
@@ -83,30 +79,32 @@ if (asked.json) console.log(JSON.stringify(report))
 console.log(line)
 process.exitCode = ok && failed === 0 ? 0 : 1
 
-function tell({ path, trace, looks, windows, broken, tookMs }: PathResult): void {
+function tell({ path, moments, windows, passing, broken, tookMs }: PathResult): void {
   const bad = windows.filter(({ good, reached }) => !good || !reached)
   const state = broken === undefined && bad.length === 0 ? 'ok  ' : 'FAIL'
   const deaths = windows.reduce((sum, { ran }) => sum + ran.length, 0)
+  const steps = moments.filter(({ side }) => side === 'after')
   console.log(
-    `${state} ${path.padEnd(48)} ${String(trace.length).padStart(3)} steps ${String(windows.length).padStart(3)} windows ` +
+    `${state} ${path.padEnd(48)} ${String(steps.length).padStart(3)} steps ${String(windows.length).padStart(3)} windows ` +
       `${String(deaths).padStart(3)} deaths  ${(tookMs / 1_000).toFixed(1)} s`,
   )
   if (asked.trace) {
-    for (const [index, boundary] of trace.entries()) {
-      const changed = looks[index]?.changed.map((table) => table.replace('effectively_once.', '')).join(', ') ?? ''
+    for (const { boundary, look } of steps) {
+      const changed = look?.changed.map((table) => table.replace('effectively_once.', '')).join(', ') ?? ''
       console.log(`       ${boundaryText(boundary)} -> ${boundary.answer?.text ?? 'no answer'}  ${changed}`)
     }
   }
+  for (const { name } of passing) console.log(`     not in most runs, so not counted: ${name}`)
   if (broken !== undefined) {
     console.log(`     without any fault: ${broken.verdict}`)
-    for (const step of steps(broken)) console.log(`     ${step}`)
+    for (const step of storyOf(broken)) console.log(`     ${step}`)
     console.log(broken.output)
   }
   for (const { name, ran } of bad) {
-    for (const { name: death, run } of ran) {
-      if (run.reached && run.verdict === 'one effect') continue
-      console.log(`     ${run.reached ? run.verdict : 'NOT REACHED'}: ${death} (window: ${name})`)
-      for (const step of steps(run)) console.log(`     ${step}`)
+    for (const { name: death, run, reached } of ran) {
+      if (reached && isGood(run.verdict)) continue
+      console.log(`     ${reached ? run.verdict : 'NOT REACHED'}: ${death} (window: ${name})`)
+      for (const step of storyOf(run)) console.log(`     ${step}`)
     }
   }
 }

@@ -20,6 +20,8 @@ export interface Report {
     /** The run without any fault was good. */
     readonly sound: boolean
     readonly tookMs: number
+    /** Deaths that came and went with the time that runs took; they are not counted. */
+    readonly passing: readonly string[]
     readonly windows: readonly {
       readonly window: string
       readonly between: string
@@ -48,17 +50,18 @@ export function summary(results: readonly PathResult[], { partial }: { readonly 
       found,
       reached,
       bad,
-      paths: results.map(({ path, trace, broken, windows: judged, tookMs }) => ({
+      paths: results.map(({ path, moments, broken, windows: judged, passing, tookMs }) => ({
         path,
-        steps: trace.length,
+        steps: moments.filter(({ side }) => side === 'after').length,
         sound: broken === undefined,
         tookMs: Math.round(tookMs),
+        passing: passing.map(({ name }) => name),
         windows: judged.map(({ name, between: state, reached: isReached, good, ran }) => ({
           window: name,
           between: state,
           reached: isReached,
           good,
-          deaths: ran.map(({ name: death, run }) => ({ death, verdict: run.verdict, reached: run.reached })),
+          deaths: ran.map(({ name: death, run, reached: met }) => ({ death, verdict: run.verdict, reached: met })),
         })),
       })),
     },

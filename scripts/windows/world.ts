@@ -1,48 +1,44 @@
 /**
- * World: what a trace leaves outside of its process, looked at behind each of its steps.
+ * World: what a process leaves outside of itself, looked at behind each of its steps, and its death at one of them.
  *
  * The database is compared row by row, whatever a statement's name makes believe: a select that calls a function may
  * change something, and an update may find nothing. Publishes, acknowledgements and calls are taken as they are answered.
  */
 import { createHash } from 'node:crypto'
 import type { DrillPlace } from '../../src/drill/file/format.ts'
-import type { HandlerProcess } from '../../src/drill/process/handler-process.ts'
 import type { Decide } from '../../src/drill/process/link.ts'
+import type { Boundary } from '../../src/drill/run/boundary.ts'
+import type { Actor, Scene } from '../../src/drill/run/scene.ts'
 import type { Step } from '../../src/drill/wire/codec.ts'
-
-/** What lay outside behind a step. */
-export interface Look {
-  /** The same for the same rows. */
-  readonly digest: string
-  /** Tables with other rows than before. */
-  readonly changed: readonly string[]
-}
-
-/** Looks behind the steps of one process, in the order in which they were begun; undefined = it changed nothing. */
-export type Looks = readonly (Look | undefined)[]
+import { type Death, Turn } from './found.ts'
+import type { Look, Moment } from './moment.ts'
 
 const TABLES = `
   select format('%I.%I', schemaname, tablename) as name from pg_catalog.pg_tables
   where schemaname not in ('pg_catalog', 'information_schema') order by 1`
 
 export interface Looking {
-  readonly looks: Looks
-  /** Looks no more; resolves when the last look is over. */
-  end(): Promise<void>
+  readonly moments: readonly Moment[]
+  /** Whether the process died where it was to die. */
+  readonly died: boolean
 }
 
-/** Makes `process` look at the database of `place` behind each of its steps, from the moment its run listens to it. */
-export function lookBehind(process: HandlerProcess, place: () => DrillPlace): Looking {
-  const looks: (Look | undefined)[] = []
-  const numbers = new WeakMap<Step, number>()
-  const { gateway } = process
-  const own = Object.getOwnPropertyDescriptor(gateway, 'decide')
+/** Makes the process of `actor` look at its database behind each of its steps, and die at `death`. */
+export function lookBehind(actor: Actor, scene: Scene, death?: Death): Looking {
+  const { gateway } = actor.process
+  const decide = gateway.decide
+  const { place } = scene.ground
+  const moments: Moment[] = []
+  const turn = death && new Turn(death)
+  const ofStep = new WeakMap<Step, Boundary>()
+  let died = false
   let before: ReadonlyMap<string, string> | undefined
-  let queue: Promise<unknown> = Promise.resolve()
-  let ended = false
-  let beginning: Promise<void> = Promise.resolve()
+  const beginning = digests(place).then((now) => {
+    before = now
+  })
+  let queue: Promise<unknown> = beginning
   const look = async (): Promise<Look | undefined> => {
-    const now = await digests(place())
+    const now = await digests(place)
     const changed = [...now].filter(([table, digest]) => before?.get(table) !== digest).map(([table]) => table)
     before = now
     if (changed.length === 0) return undefined
@@ -53,39 +49,38 @@ export function lookBehind(process: HandlerProcess, place: () => DrillPlace): Lo
       changed,
     }
   }
-  const looking =
-    (decide: Decide): Decide =>
-    async (step, side) => {
-      // Nothing leaves before it is known what lay there.
-      await beginning
-      const decision = await decide(step, side)
-      if (side === 'before') {
-        numbers.set(step, looks.push(undefined) - 1)
-        return decision
-      }
-      const number = numbers.get(step)
-      // Inside of a transaction nothing is outside yet, and what is behind it in the same trip may be on its way.
-      if (ended || number === undefined || step.kind !== 'sql' || step.answer?.inTransaction === true) return decision
-      const looked = queue.then(look)
-      queue = looked.catch(() => {})
-      looks[number] = await looked
-      return decision
-    }
-  Object.defineProperty(gateway, 'decide', {
-    get: () => own?.get?.call(gateway) as Decide,
-    set(next: Decide) {
-      beginning = digests(place()).then((now) => {
-        before = now
-      })
-      queue = beginning
-      own?.set?.call(gateway, looking(next))
-    },
-  })
+  /** Takes it down. Nothing more happens in this process once it has come to its end. */
+  const takeDown = async (moment: Moment): Promise<boolean> => {
+    if (died) return true
+    moments.push(moment)
+    if (turn?.comesWith(moment) !== true) return false
+    died = true
+    const { side } = moment
+    scene.note(actor.number, side === 'before' ? 'is killed before this leaves it' : 'is killed right behind this')
+    await scene.awaits(scene.patience.hold(actor.process.kill()))
+    return true
+  }
+  const looking: Decide = async (step, side) => {
+    // The scene has named it when this returns.
+    const decision = decide(step, side)
+    const boundary = side === 'before' ? actor.watch.boundaries.at(-1) : ofStep.get(step)
+    if (boundary === undefined) return decision
+    ofStep.set(step, boundary)
+    const what = step.calledItself ?? step.label
+    // Nothing leaves before it is known what lay there.
+    await beginning
+    if (side === 'before') return (await takeDown({ what, boundary, side })) ? 'reset' : decision
+    // Inside of a transaction nothing is outside yet, and what is behind it in the same trip may be on its way.
+    const outside = step.kind === 'sql' && step.answer?.inTransaction !== true
+    const looked = outside && !died ? queue.then(look) : undefined
+    if (looked !== undefined) queue = looked.catch(() => {})
+    return (await takeDown({ what, boundary, side, look: await looked })) ? 'reset' : decision
+  }
+  gateway.decide = looking
   return {
-    looks,
-    async end() {
-      ended = true
-      await queue
+    moments,
+    get died() {
+      return died
     },
   }
 }

@@ -12,7 +12,7 @@ import { DRILL_MS, drillHandler as drillAlone, failed, ofFault } from './verdict
 let server: PostgresService
 
 beforeAll(async () => {
-  server = await startPostgres({ settings: { fsync: 'off' } })
+  server = await startPostgres({ forgetful: true })
 })
 
 afterAll(() => server.stop())

@@ -12,7 +12,7 @@ let server: PostgresService
 let folder: string
 
 beforeAll(async () => {
-  server = await startPostgres({ settings: { fsync: 'off' } })
+  server = await startPostgres({ forgetful: true })
   folder = await mkdtemp(join(tmpdir(), 'effectively-once-reports-'))
 })
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { lasts, statementLabel } from '../../src/drill/wire/statement.ts'
+import { lasts, ownName, statementLabel } from '../../src/drill/wire/statement.ts'
 
 test.each([
   ['BEGIN ISOLATION LEVEL SERIALIZABLE', 'BEGIN'],
@@ -17,6 +17,11 @@ test.each([
   ['', 'empty statement'],
 ])('the name of %j is %j', (text, label) => {
   expect(statementLabel(text)).toBe(label)
+})
+
+test('a statement calls itself by the first comment that is one word', () => {
+  expect(ownName('/* shop:orders.add */ insert into orders values (1) /* other */')).toBe('shop:orders.add')
+  expect(ownName('/* a note */ select 1')).toBeUndefined()
 })
 
 test.each([

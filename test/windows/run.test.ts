@@ -10,9 +10,11 @@ async function windowsOf(handler: string): Promise<readonly string[]> {
   const compiled = await compile(source)
   try {
     const { default: file } = (await import(compiled.url)) as { readonly default: DrillFile }
-    const servers = { databaseUrl: inject('postgresUrl'), amqpUrl: '' }
+    const servers = { databaseUrl: inject('postgresUrl'), amqpUrls: [''] }
     const { windows } = await runPath(handler, file, { ...compiled, source }, servers)
-    return windows.flatMap(({ ran }) => ran.map(({ name, run }) => `${name}: ${run.reached ? run.verdict : 'missed'}`))
+    return windows.flatMap(({ ran }) =>
+      ran.map(({ name, run, reached }) => `${name}: ${reached ? run.verdict : 'missed'}`),
+    )
   } finally {
     await compiled.remove()
   }

@@ -58,6 +58,8 @@ async function bundled(path: string, esbuild: Esbuild): Promise<Compiled> {
       // Node's own conditions; esbuild would add one for bundlers.
       conditions: [],
       sourcemap: 'inline',
+      // Lines and columns; every process reads this.
+      sourcesContent: false,
       logLevel: 'silent',
       banner: {
         js: `import { createRequire as drillRequire } from 'node:module'; const require = drillRequire(${JSON.stringify(path)});`,

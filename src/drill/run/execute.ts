@@ -13,7 +13,7 @@ import type { HandlerProcess } from '../process/handler-process.ts'
 import type { Boundary } from './boundary.ts'
 import { hasKey, otherPayloadOf } from './enumerate.ts'
 import { type Ended, judge, type Verdict } from './judge.ts'
-import { Scene, type SceneEvent, stepName } from './scene.ts'
+import { type Actor, Scene, type SceneEvent, stepName } from './scene.ts'
 import type { Slots } from './slots.ts'
 import { arm } from './strike.ts'
 import type { BoundaryFault, Window } from './window.ts'
@@ -79,8 +79,12 @@ export function usualOf({ settledMs, traces }: RunResult): Usual {
 /** Effects that are promised, by the name of the count; undefined = some, and no more than the drill promises in all. */
 export type Expected = Readonly<Record<string, number>> | undefined
 
-export async function execute(stage: Stage, window: Window): Promise<RunResult> {
-  return window.fault === 'behind' ? runBehind(stage, window) : run(stage, window, expectedOf(stage.drill, window))
+/** Hears of each process of a run before anything is delivered to it. */
+export type OnActor = (actor: Actor, scene: Scene) => void
+
+export async function execute(stage: Stage, window: Window, onActor?: OnActor): Promise<RunResult> {
+  if (window.fault === 'behind') return runBehind(stage, window)
+  return run(stage, window, expectedOf(stage.drill, window), onActor)
 }
 
 /** One delivery behind another must have the effects that it has alone. */
@@ -115,7 +119,7 @@ function expectedOf({ counts, expected, deliveries }: Drill, { deliveries: some 
   return Object.fromEntries(counts.map(([name]) => [name, some === undefined ? expected : some.length]))
 }
 
-async function run(stage: Stage, window: Window, promised: Expected): Promise<RunResult> {
+async function run(stage: Stage, window: Window, promised: Expected, onActor: OnActor = () => {}): Promise<RunResult> {
   const began = performance.now()
   const { drill, restart } = stage
   const ground = await stage.openGround()
@@ -130,6 +134,7 @@ async function run(stage: Stage, window: Window, promised: Expected): Promise<Ru
       const context = { scene, drill, restart, idle: <T>(work: Promise<T>) => stage.slots.lend(work) }
       if (actor.number === 1 && at !== undefined) arm({ fault: fault as BoundaryFault, at }, actor, context)
       if (actor.number === second?.actor) arm(second, actor, context)
+      onActor(actor, scene)
     },
   })
   try {

@@ -14,6 +14,8 @@ export interface Step {
   readonly kind: 'sql' | 'amqp' | 'http'
   /** What it is, without values: `insert into orders`, `publish`, `POST /v1/charges`. */
   readonly label: string
+  /** What a statement calls itself in a comment; it tells apart what has the same label. */
+  readonly calledItself?: string | undefined
   /** Known once it was answered. */
   answer?: Answer | undefined
 }

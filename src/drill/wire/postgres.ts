@@ -9,7 +9,7 @@
  */
 
 import type { Codec, Piece, Step } from './codec.ts'
-import { lasts, statementLabel } from './statement.ts'
+import { lasts, ownName, statementLabel } from './statement.ts'
 
 const SSL_REQUEST = 80_877_103
 const GSS_REQUEST = 80_877_104
@@ -49,7 +49,7 @@ export function postgresCodec(database: string): Codec {
   const owe = (kind: Owed['kind'], text = '', step?: Step, hide?: string): void => {
     owed.push({ kind, text, step, tags: [], hide })
   }
-  const stepOf = (text: string): Step => ({ kind: 'sql', label: statementLabel(text) })
+  const stepOf = (text: string): Step => ({ kind: 'sql', label: statementLabel(text), calledItself: ownName(text) })
 
   function* clientMessage(type: string, message: Buffer, body: Buffer): Generator<Piece> {
     if (dropping) {

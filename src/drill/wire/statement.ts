@@ -17,6 +17,11 @@ export function statementLabel(text: string): string {
   return statements.slice(0, 3).map(oneLabel).join('; ').slice(0, LABEL_CHARS) || 'empty statement'
 }
 
+/** What a statement calls itself: the first comment in it that is a single word. */
+export function ownName(text: string): string | undefined {
+  return /\/\*\s*([\w.:-]+)\s*\*\//.exec(text)?.[1]
+}
+
 function withoutComments(text: string): string {
   return text.replaceAll(/\/\*[\s\S]*?\*\//g, ' ').replaceAll(/--[^\n]*/g, ' ')
 }

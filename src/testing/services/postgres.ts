@@ -6,7 +6,7 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, rm, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -33,11 +33,30 @@ export interface PostgresServiceOptions {
   /** Extra `-c name=value` settings. */
   readonly settings?: Readonly<Record<string, string>> | undefined
   /**
+   * Nothing in it has to outlive the machine: it waits for no disk, and its data lies in memory where there is room. A
+   * commit is still a commit for whoever kills a process. Default false: durable commits, as in production.
+   */
+  readonly forgetful?: boolean | undefined
+  /**
    * Folder with `initdb` and `postgres` of an installed PostgreSQL, for instance `/usr/lib/postgresql/15/bin`. Default:
    * the binaries from npm. Run as root, the server belongs to the user `postgres`.
    */
   readonly binaries?: string | undefined
 }
+
+const FORGETFUL = {
+  fsync: 'off',
+  full_page_writes: 'off',
+  wal_level: 'minimal',
+  max_wal_senders: '0',
+  autovacuum: 'off',
+  max_wal_size: '64MB',
+  min_wal_size: '32MB',
+}
+/** A file system in memory, on Linux. */
+const MEMORY = '/dev/shm'
+/** A fresh database is some hundred files; on a disk making and removing them costs more than whatever is done in it. */
+const MEMORY_BYTES_MIN = 2 * 1024 ** 3
 
 /** Returns a TCP port that was free on 127.0.0.1 a moment ago. */
 export function freePort(): Promise<number> {
@@ -54,9 +73,10 @@ export function freePort(): Promise<number> {
   })
 }
 
-/** Starts a server of its own, with durable commits as in production. */
+/** Starts a server of its own. */
 export async function startPostgres(options: PostgresServiceOptions = {}): Promise<PostgresService> {
-  const folder = await mkdtemp(join(tmpdir(), 'effectively-once-pg-'))
+  const { forgetful = false, binaries } = options
+  const folder = await mkdtemp(join(forgetful ? await memoryOr(tmpdir()) : tmpdir(), 'effectively-once-pg-'))
   watchFolder(folder)
   await chmod(folder, 0o755)
   const port = await freePort()
@@ -65,10 +85,10 @@ export async function startPostgres(options: PostgresServiceOptions = {}): Promi
     max_connections: '300',
     unix_socket_directories: '',
     listen_addresses: '127.0.0.1',
+    ...(forgetful ? FORGETFUL : {}),
     ...options.settings,
   }
   const dataDir = join(folder, 'data')
-  const { binaries } = options
   const server =
     binaries === undefined
       ? await embeddedPostgres({ dataDir, port, password, settings })
@@ -90,6 +110,15 @@ export async function startPostgres(options: PostgresServiceOptions = {}): Promi
       await server.stop()
       await rm(folder, { recursive: true, force: true, maxRetries: 5 })
     },
+  }
+}
+
+async function memoryOr(otherwise: string): Promise<string> {
+  try {
+    const { bavail, bsize } = await statfs(MEMORY)
+    return bavail * bsize >= MEMORY_BYTES_MIN ? MEMORY : otherwise
+  } catch {
+    return otherwise
   }
 }
 
