@@ -7,7 +7,7 @@
  *   - `ts run`        is executed as well, with DATABASE_URL naming an empty database (and AMQP_URL where there is one),
  *   - `ts fragment`   is not checked; for a few lines that would need a page of context.
  * `ts run continued` is both. What a block needs and the reader does not stands before it in a comment:
- * `<!-- setup` newline, code, newline `-->`.
+ * `<!-- setup` newline, code, newline `-->`; what is to be closed or checked behind it stands in `<!-- after` ... `-->`.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -44,7 +44,7 @@ export function examplesOf(path: string, markdown: string): readonly Example[] {
     const unknown = marks.find((mark) => !MARKS.has(mark))
     if (unknown !== undefined) throw new Error(`${name}: "${unknown}" is no mark; known: ${[...MARKS].join(', ')}`)
     const run = marks.includes('run')
-    const code = `${fence.setup}\n${fence.code}`
+    const code = `${fence.setup}\n${fence.code}${fence.after === '' ? '' : `${fence.after}\n`}`
     const before = marks.includes('continued') ? examples.pop() : undefined
     if (marks.includes('continued') && before === undefined) throw new Error(`${name}: there is nothing to continue`)
     examples.push({

@@ -8,21 +8,24 @@ export interface Fence {
   readonly line: number
   /** Text of an HTML comment `<!-- setup ... -->` that stands directly before the block. */
   readonly setup: string
+  /** Text of an HTML comment `<!-- after ... -->` that stands directly behind it. */
+  readonly after: string
 }
 
 /** Fenced blocks in order. */
 export function fencesOf(markdown: string): readonly Fence[] {
   const fences: Fence[] = []
   const pattern =
-    /(?:^<!-- setup\n(?<setup>[\s\S]*?)\n?-->\n+)?^(?<indent> *)```(?<info>[^\n`]*)\n(?<code>[\s\S]*?)^\k<indent>```[^\S\n]*$/gm
+    /(?:^<!-- setup\n(?<setup>[\s\S]*?)\n?-->\n+)?^(?<indent> *)```(?<info>[^\n`]*)\n(?<code>[\s\S]*?)^\k<indent>```[^\S\n]*$(?:\n+<!-- after\n(?<after>[\s\S]*?)\n?-->)?/gm
   for (const match of markdown.matchAll(pattern)) {
-    const { setup = '', indent = '', info = '', code = '' } = match.groups ?? {}
+    const { setup = '', indent = '', info = '', code = '', after = '' } = match.groups ?? {}
     const before = markdown.slice(0, match.index + match[0].indexOf('```'))
     fences.push({
       words: info.trim().split(/\s+/).filter(Boolean),
       code: code.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
       line: before.split('\n').length,
       setup,
+      after,
     })
   }
   return fences

@@ -24,11 +24,11 @@ describe('documents', () => {
     expect(Object.keys(ERRORS).filter((code) => !anchors.has(code.toLowerCase()))).toEqual([])
   })
 
-  test('fences: language, marks, line, indentation and the hidden setup are read', () => {
-    const text = '# A\n\n<!-- setup\nconst a = 1\n-->\n\n```ts run\na\n```\n\n1. x\n   ```sh\n   npm test\n   ```\n'
+  test('fences: language, marks, line, indentation and the hidden parts around them are read', () => {
+    const text = '# A\n\n<!-- setup\nconst a = 1\n-->\n\n```ts run\na\n```\n\n<!-- after\na = 2\n-->\n\n1. x\n   ```sh\n   npm test\n   ```\n'
     expect(fencesOf(text)).toEqual([
-      { words: ['ts', 'run'], code: 'a\n', line: 7, setup: 'const a = 1' },
-      { words: ['sh'], code: 'npm test\n', line: 12, setup: '' },
+      { words: ['ts', 'run'], code: 'a\n', line: 7, setup: 'const a = 1', after: 'a = 2' },
+      { words: ['sh'], code: 'npm test\n', line: 16, setup: '', after: '' },
     ])
   })
 
@@ -45,6 +45,29 @@ describe('documents', () => {
     expect(linksOf(text).map(({ target }) => target)).toEqual(['./y.md#z', 'other.md', 'i.png'])
     expect(linksOf(text).map(({ line }) => line)).toEqual([3, 7, 8])
     expect([...anchorsOf(text)]).toEqual(['a-b--c', 'a-b--c-1'])
+  })
+
+  test('README: the first screen says what it is, shows about ten lines that are run, and the two commands', () => {
+    const screen = readFileSync('README.md', 'utf8').replaceAll(/<!--[\s\S]*?-->\n+/g, '').split('\n').slice(0, 32)
+    const [heading, , ...what] = screen
+    expect(heading).toBe('# effectively-once')
+    expect(what[0]).toMatch(/^One intent, one outcome\./)
+    const [example, commands] = fencesOf(`${screen.join('\n')}\n`)
+    expect(example?.words).toEqual(['ts', 'run'])
+    expect(example?.code.trimEnd().split('\n').length).toBeLessThanOrEqual(12)
+    expect(commands?.code.match(/^\S+ \S+( \S+)?/gm)?.map((line) => line.trim())).toEqual(['npm run demo', 'npm test'])
+  })
+
+  test('README: what is said to be missing is in no door, command or folder', () => {
+    const missing = /## What it does not do yet\n([\s\S]*?)\n## /.exec(readFileSync('README.md', 'utf8'))?.[1] ?? ''
+    for (const word of ['Webhooks', 'console', '`doctor`']) expect(missing).toContain(word)
+    const commands = readFileSync('src/cli/commands.ts', 'utf8')
+    for (const { 1: name = '' } of readFileSync('docs/cli.md', 'utf8').matchAll(/^\| `(\w+)` \|/gm)) {
+      expect(missing, `the command ${name} exists`).not.toContain(`\`${name}\``)
+    }
+    expect(commands).not.toContain('doctor')
+    const doors = Object.keys((JSON.parse(readFileSync('package.json', 'utf8')) as { exports: object }).exports)
+    expect(doors.filter((door) => /webhook|console|kafka|sqs|mysql|sqlite/.test(door))).toEqual([])
   })
 
   const run = writeExamples('.tmp/examples').filter((example) => example.run)
