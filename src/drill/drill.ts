@@ -12,8 +12,8 @@ import { refuseLiveKeys } from './place/refuse.ts'
 import { type OpenStage, openStage } from './place/stage.ts'
 import type { Boundary } from './run/boundary.ts'
 import { type CampaignOptions, campaign, resultOf, takeApart, type WindowResult } from './run/campaign.ts'
-import { execute, type RunResult, usualOf } from './run/execute.ts'
-import { readToken, tokenOf, type Window, windowName } from './run/window.ts'
+import { execute, PLAIN, plainRun, type RunResult } from './run/execute.ts'
+import { readToken, tokenOf, windowName } from './run/window.ts'
 
 export interface DrillOptions {
   /** The server that holds the throw-away databases; empty = a private one. Default: DATABASE_URL, else a private one. */
@@ -64,8 +64,6 @@ export interface DrillResult {
   readonly tookMs: number
   readonly versions: Readonly<Record<string, string>>
 }
-
-const PLAIN: Window = { fault: 'none' }
 
 /**
  * Drills the handler of a file: every window that its run without faults shows.
@@ -128,9 +126,8 @@ async function onStage(file: string, options: DrillOptions, use: Use): Promise<D
       permissions: { allowHosts: options.allowHosts ?? [], throwAway: options.throwAway },
       env,
     })
-    const plain = await execute(stage, PLAIN)
+    const plain = await plainRun(stage)
     const firstVerdictMs = performance.now() - began
-    stage.usual = usualOf(plain)
     const windows = await use(stage, plain, began)
     return {
       name: loaded.name,

@@ -20,7 +20,11 @@ export type Attempt =
       readonly kind: 'again'
       readonly reason: string
       readonly afterMs?: number | undefined
-      readonly conflict?: boolean
+      /**
+       * The answer, when it is a 409 that does not say when to come again: somebody may be working on the same, or this is
+       * what the handler has decided. Which of both, repeats have to show.
+       */
+      readonly conflict?: string | undefined
     }
 
 const NO_ANSWER: Attempt = { kind: 'again', reason: 'no answer' }
@@ -91,7 +95,7 @@ function meaning(status: number, answer: string, retryAfter: string | undefined)
     kind: 'again',
     reason: answer.slice(0, 120),
     afterMs: retryAfter === undefined || !Number.isFinite(seconds) ? undefined : seconds * 1_000,
-    conflict: status === 409,
+    conflict: status === 409 && retryAfter === undefined ? answer : undefined,
   }
 }
 

@@ -12,15 +12,15 @@ export interface Ended {
   readonly delivery: number
   readonly kind:
     | 'done'
-    /** Told for good that it will not be done. */
+    /** Told for good that it will not be done, or that it is in conflict with something, as long as it was asked. */
     | 'refused'
     /** Told when to come again, and that is later than the drill waits. */
     | 'pending'
-    /** The last answer was a conflict: somebody else is said to have done it, or to be doing it. */
-    | 'conflict'
     | 'unsettled'
-  /** What it was told when it was done. */
+  /** What it was told when it was done or refused. */
   readonly answer?: string | undefined
+  /** So long it was asked again although that was the answer already, milliseconds. */
+  readonly vainMs?: number | undefined
   /** Why it did not end, or not well. */
   readonly reason: string
 }
@@ -32,11 +32,13 @@ export interface Evidence {
   readonly expected: Readonly<Record<string, number>>
   /** Whether every answer to the same delivery must be the same. */
   readonly sameAnswers: boolean
+  /** How a delivery ends without any fault; undefined = nobody knows yet. */
+  readonly usually: (delivery: number) => Ended['kind'] | undefined
   /** Another payload under the same key was told that it is done. */
   readonly otherDone?: boolean | undefined
 }
 
-export function judge({ ended, counts, expected, sameAnswers, otherDone = false }: Evidence): Verdict {
+export function judge({ ended, counts, expected, sameAnswers, usually, otherDone = false }: Evidence): Verdict {
   const differences = Object.entries(counts).map(([name, count]) => count - (expected[name] ?? 0))
   const all = (...kinds: readonly Ended['kind'][]): boolean => ended.every(({ kind }) => kinds.includes(kind))
   if (differences.some((more) => more > 0)) return 'DUPLICATE'
@@ -46,15 +48,16 @@ export function judge({ ended, counts, expected, sameAnswers, otherDone = false 
   }
   // Its sender believes that something has happened which has not.
   if (otherDone) return 'LOST'
-  if (!all('done', 'refused', 'pending', 'conflict')) return 'STUCK'
-  return !sameAnswers || (all('done') && agree(ended)) ? 'one effect' : 'RESPONSE DIFFERS'
+  if (!all('done', 'refused', 'pending')) return 'STUCK'
+  return !sameAnswers || (all('done', 'refused') && agree(ended, usually)) ? 'one effect' : 'RESPONSE DIFFERS'
 }
 
-function agree(ended: readonly Ended[]): boolean {
+/** Whether all senders of a delivery were told the same, and as without any fault that it is done or that it is not. */
+function agree(ended: readonly Ended[], usually: Evidence['usually']): boolean {
   const first = new Map<number, string | undefined>()
-  return ended.every(({ delivery, answer }) => {
+  return ended.every(({ delivery, kind, answer }) => {
     if (!first.has(delivery)) first.set(delivery, answer)
-    return first.get(delivery) === answer
+    return first.get(delivery) === answer && (usually(delivery) ?? kind) === kind
   })
 }
 

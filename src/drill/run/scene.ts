@@ -41,6 +41,8 @@ export interface SceneOptions {
   readonly settleMs: number
   /** How often one process takes a step of this name when all is well. */
   readonly usual: (step: string) => number
+  /** How a delivery ends when all is well. */
+  readonly usualEnd: (delivery: number) => Ended | undefined
   readonly spawn: () => Promise<HandlerProcess>
   /** Hears of each process before anything is delivered to it. */
   readonly onActor: (actor: Actor) => void
@@ -210,6 +212,12 @@ export class Scene {
     if (result.kind !== 'again') this.told()
     this.note(actor.number, result.kind === 'again' ? result.reason : result.answer, event)
     return result
+  }
+
+  /** Whether a delivery is refused with this answer when all is well. */
+  isUsualRefusal(delivery: number, answer: string): boolean {
+    const usual = this.#options.usualEnd(delivery)
+    return usual?.kind === 'refused' && usual.answer === answer
   }
 
   /** A delivery was told its end. */

@@ -32,11 +32,17 @@ export async function untilSettled(
   const number = scene.drill.deliveries.indexOf(delivery)
   let delayMs = RETRY_MS.first
   let before: Attempt | undefined
+  let conflictAt: number | undefined
   for (;;) {
     const beganAt = patience.now
     let result = await attemptAt(scene, to, delivery)
     if (result.kind === 'done') return { delivery: number, kind: 'done', answer: result.answer, reason: '' }
-    if (result.kind === 'refused') return { delivery: number, kind: 'refused', reason: result.answer }
+    if (result.kind === 'refused') return refused(number, result.answer)
+    // Told without any fault, it is no conflict with somebody else's attempt.
+    if (result.conflict !== undefined && scene.isUsualRefusal(number, result.conflict)) {
+      scene.told()
+      return refused(number, result.conflict)
+    }
     onAgain()
     // An attempt that was cut off would have been told what the one before was told.
     if (scene.givenUp.aborted && before?.kind === 'again') result = before
@@ -44,11 +50,18 @@ export async function untilSettled(
     const { afterMs = 0, conflict, reason } = result
     if (afterMs > patience.settleMs) return { delivery: number, kind: 'pending', reason }
     patience.inVain(beganAt)
-    if (patience.over) return { delivery: number, kind: conflict === true ? 'conflict' : 'unsettled', reason }
+    conflictAt = conflict === undefined ? undefined : (conflictAt ?? beganAt)
+    if (patience.over) {
+      if (conflict === undefined) return { delivery: number, kind: 'unsettled', reason }
+      // Every lease is over, so nobody works on the same any more: it is the last word.
+      return { ...refused(number, conflict), vainMs: patience.now - (conflictAt ?? beganAt) }
+    }
     await pause(delayMs, scene.givenUp)
     delayMs = Math.min(2 * delayMs, RETRY_MS.max)
   }
 }
+
+const refused = (delivery: number, answer: string): Ended => ({ delivery, kind: 'refused', answer, reason: answer })
 
 async function attemptAt(scene: Scene, to: Actor | undefined, delivery: Delivery): Promise<Attempt> {
   try {
