@@ -61,7 +61,7 @@ export interface PathModule extends Compiled {
 export interface RunPathOptions {
   /** Only looks which windows there are. */
   readonly traceOnly?: boolean
-  /** Windows that another path has tried at both ends; here one end is enough. */
+  /** Places (between which two changes) that another path has tried at both ends; here one end is enough. */
   readonly tried?: Set<string>
 }
 
@@ -141,7 +141,7 @@ async function judge(
     good &&= isGood(last.run.verdict)
     return last
   }
-  for (const death of tried.has(window.between) ? window.deaths.slice(0, 1) : window.deaths) {
+  for (const death of tried.has(window.place) ? window.deaths.slice(0, 1) : window.deaths) {
     const missed: (readonly Moment[])[] = []
     let last = await tryOnce(death)
     while (!last.died && missed.push(last.moments) < TRIES) last = await tryOnce(death)
@@ -149,7 +149,7 @@ async function judge(
     if (!last.died && !missed.some((moments) => has(moments, death, traces))) passing.push(death)
     else ran.push({ name: death.name, run: last.run, reached: last.died })
   }
-  tried.add(window.between)
+  tried.add(window.place)
   return {
     ...window,
     path,
