@@ -1,6 +1,7 @@
 /**
- * `npm run soak`: real processes under load (APIs, workers, relays, consumers) and PostgreSQL itself are killed at random
- * or stopped beyond their leases; afterwards what every caller was told is compared with what is there (scripts/soak).
+ * `npm run soak`: real processes under load (APIs, workers, relays, consumers, purges; some with a wrong clock) and
+ * PostgreSQL itself are killed at random or stopped beyond their leases, and one job kills whoever works on it; afterwards
+ * what every caller and operator was told is compared with what is there (scripts/soak).
  *
  * `--kills N` default 300 · `--seed N` default at random; the same seed draws the same operations and disturbances, their
  * moments are the machine's · `--mutant ID` breaks the processes as `npm run mutants` does: then violations are due.
@@ -25,9 +26,11 @@ import { mutants } from './mutants/all.ts'
 import { Tree } from './mutants/tree.ts'
 import { Callers } from './soak/callers.ts'
 import { check } from './soak/check.ts'
-import { factsOf, leftOf } from './soak/facts.ts'
+import { checkKept } from './soak/check-kept.ts'
+import { clockOf, factsOf, keptOf, leftOf } from './soak/facts.ts'
 import { History } from './soak/history.ts'
-import { EXCHANGE, KEYS_OF_ORDERS, PROJECTION, RECORD } from './soak/names.ts'
+import { DEADLY, EXCHANGE, KEYS_OF_ORDERS, PROJECTION, RECORD, SCOPE } from './soak/names.ts'
+import { operate } from './soak/operator.ts'
 import { killBackend, killServer, Slot } from './soak/processes.ts'
 
 const CALLERS = 6
@@ -36,6 +39,10 @@ const BETWEEN_MS = 800
 /** How long everything may take to settle after the last disturbance, milliseconds. */
 const SETTLE_MS = 60_000
 const FOLDER = '.tmp/soak'
+/** How often the operator puts back what kills its process. */
+const ACTS = 3
+/** Clocks of the processes, in turn, milliseconds from the right one. */
+const CLOCKS_AHEAD_MS = [0, 3_600_000, -3_600_000]
 
 const { values: asked } = parseArgs({
   options: { kills: { type: 'string', default: '300' }, seed: { type: 'string' }, mutant: { type: 'string' } },
@@ -83,28 +90,36 @@ console.log(`soak: ${done} kills, ${violations.length} violations, seed ${seed}`
 process.exit(violations.length > 0 || done < kills ? 1 : 0)
 
 async function soak(): Promise<readonly string[]> {
-  await createOnce({ store: postgres(pool) }).migrate()
+  const once = createOnce({ store: postgres(pool) })
+  await once.migrate()
+  const from = await clockOf(pool)
   await pool.query(`
     create table orders (id int generated always as identity, ref text not null, payload text not null);
     create table bookings (id int generated always as identity, ref text not null, charge text not null);
-    create table projection (seq bigint generated always as identity, key text not null, n int not null);
+    create table projection (seq bigint generated always as identity, key text not null, n int not null, id text not null);
     create table counter (key text primary key, n int not null)`)
   await pool.query(`insert into counter select 'k' || g, 0 from generate_series(0, $1::int - 1) g`, [KEYS_OF_ORDERS])
   const { arrivals, close } = await record()
   const at = JSON.stringify({ url: provider.url, profile: provider.profile })
   const env = { DATABASE_URL: server.url, AMQP_URL: rabbit.url, PROVIDER: at }
   const ports = [await freePort(), await freePort()]
-  for (const port of ports) slots.push(new Slot('api', script, { ...env, ROLE: 'api', PORT: String(port) }))
-  for (const role of ['worker', 'relay', 'consumer']) {
-    for (let n = 0; n < 2; n += 1) slots.push(new Slot(role, script, { ...env, ROLE: role }))
+  const add = (role: string, more: Readonly<Record<string, string>> = {}): void => {
+    const ahead = String(CLOCKS_AHEAD_MS[slots.length % CLOCKS_AHEAD_MS.length])
+    slots.push(new Slot(role, script, { ...env, ...more, ROLE: role, CLOCK_AHEAD_MS: ahead }))
   }
+  for (const port of ports) add('api', { PORT: String(port) })
+  for (const role of ['worker', 'worker', 'relay', 'relay', 'consumer', 'consumer', 'purge']) add(role)
+  const deadly = once.define(DEADLY.kind, { claimsMax: DEADLY.claimsMax, handler: () => {} })
+  await deadly.start({ scope: SCOPE, key: DEADLY.key, payload: null })
   let giveUpAt = Number.POSITIVE_INFINITY
   let stopped = false
   const callers = new Callers({ ports, history, random: seededRandom(seed), giveUpAt: () => giveUpAt })
   const load = Promise.all(Array.from({ length: CALLERS }, (_, n) => callers.run(`c${n}`, () => stopped)))
+  const operating = operate(once, pool, history, { acts: ACTS, stopped: () => stopped })
   await pause(2_000)
   await disturb()
   stopped = true
+  await operating
   giveUpAt = performance.now() + SETTLE_MS
   await load
   console.log(`${callers.keys.length} operations were asked for; everybody is asked again`)
@@ -129,8 +144,9 @@ async function soak(): Promise<readonly string[]> {
   // What is on its way from the broker.
   await pause(500)
   const facts = await factsOf(pool, provider, arrivals)
+  const kept = await keptOf(pool, provider, history.entries, from)
   await close()
-  return check(history.entries, facts)
+  return [...check(history.entries, facts), ...checkKept(history.entries, kept)]
 }
 
 /** Kills and stops, one after the other. */

@@ -1,7 +1,8 @@
 /**
- * One process of the soak: an API, a worker, a relay or a consumer.
+ * One process of the soak: an API, a worker, a relay, a consumer or a purge.
  *
- * Environment: ROLE, PORT (api), DATABASE_URL, AMQP_URL, PROVIDER (an `At` as JSON). Leases are one to two seconds, so
+ * Environment: ROLE, PORT (api), DATABASE_URL, AMQP_URL, PROVIDER (an `At` as JSON), CLOCK_AHEAD_MS (how wrong its clock is;
+ * nothing may depend on it). Leases are one to two seconds, so
  * that what a death leaves is taken over within the run.
  */
 import http from 'node:http'
@@ -10,11 +11,13 @@ import pg from 'pg'
 import { rabbitmq, rabbitmqQueue } from '../../src/brokers/rabbitmq/index.ts'
 import { idempotency, type NodeListener } from '../../src/frameworks/node/index.ts'
 import { createOnce, type Once } from '../../src/index.ts'
+import { pause } from '../../src/shared/waiting.ts'
 import { postgres } from '../../src/stores/postgres/index.ts'
 import { type At, type Charge, chargeAndBook, LEASE_MS } from '../../test/job/charge.ts'
-import { EXCHANGE, KEYS_OF_ORDERS, PROJECTION, SCOPE, TOPIC } from './names.ts'
+import { DEADLY, EXCHANGE, KEYS_OF_ORDERS, PROJECTION, SCOPE, TOPIC } from './names.ts'
 
 const env = process.env
+putClockForward(Number(env['CLOCK_AHEAD_MS'] ?? 0))
 const at = JSON.parse(env['PROVIDER'] ?? '{}') as At
 const connect = () => amqp.connect(env['AMQP_URL'] ?? '')
 const pool = new pg.Pool({
@@ -35,6 +38,11 @@ const charges = once.define('charge.book', {
   failuresMax: 1_000,
   handler: (op, charge: Charge) => chargeAndBook(op, at, charge),
 })
+const deadly = once.define(DEADLY.kind, {
+  leaseMs: LEASE_MS,
+  claimsMax: DEADLY.claimsMax,
+  handler: () => process.kill(process.pid, 'SIGKILL'),
+})
 
 // The parent has gone.
 process.stdin.resume().on('end', () => process.exit(0))
@@ -44,7 +52,7 @@ switch (env['ROLE'] ?? '') {
     serve()
     break
   case 'worker':
-    await once.worker({ kinds: [charges], pollMs: 200 }).start()
+    await once.worker({ kinds: [charges, deadly], pollMs: 200 }).start()
     break
   case 'relay':
     await once
@@ -70,15 +78,35 @@ switch (env['ROLE'] ?? '') {
       backoff: { minMs: 20, maxMs: 200 },
       handle: async ({ tx, message }) => {
         const { key, n } = message.body as { key: string; n: number }
-        await tx.query('insert into projection (key, n) values ($1, $2)', [key, n])
+        await tx.query('insert into projection (key, n, id) values ($1, $2, $3)', [key, n, message.id])
       },
     })
     await consumer.start()
+    break
+  case 'purge':
+    void purge()
     break
   default:
     throw new Error(`no such role: ${env['ROLE']}`)
 }
 process.stdout.write('ready\n')
+
+/** Cleans up all the time, as if everything were past its time. */
+async function purge(): Promise<never> {
+  for (;;) {
+    await once.purge({ batchRows: 50, restMs: 0 }).catch(() => {})
+    await pause(250)
+  }
+}
+
+function putClockForward(aheadMs: number): void {
+  const Right = Date
+  const now = (): number => Right.now() + aheadMs
+  globalThis.Date = new Proxy(Right, {
+    construct: (target, given) => Reflect.construct(target, given.length === 0 ? [now()] : given) as Date,
+    get: (target, name) => (name === 'now' ? now : (Reflect.get(target, name) as unknown)),
+  })
+}
 
 function serve(): void {
   const options = { scope: () => SCOPE, whenInProgress: 'wait', waitMs: 3_000, onError: () => {} } as const

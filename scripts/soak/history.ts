@@ -35,7 +35,19 @@ export interface Disturbed {
   readonly what: string
 }
 
-export type Entry = Asked | Answered | Disturbed
+/**
+ * An act of an operator. `done`: it was told so. `refused`: told that nothing was changed. `open`: no answer came, so nobody
+ * knows.
+ */
+export interface Acted {
+  readonly kind: 'acted'
+  readonly at: number
+  /** Each act has its own. */
+  readonly reason: string
+  readonly told: 'done' | 'refused' | 'open'
+}
+
+export type Entry = Asked | Answered | Disturbed | Acted
 
 export class History {
   readonly entries: Entry[] = []

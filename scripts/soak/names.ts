@@ -8,3 +8,6 @@ export const TOPIC = 'order.created.v1'
 export const SCOPE: readonly string[] = ['soak']
 /** How many ordering keys orders have. */
 export const KEYS_OF_ORDERS = 20
+
+/** The job whose handler kills its process, and after how many claims it is to be set aside. */
+export const DEADLY = { kind: 'deadly', key: 'deadly', claimsMax: 3 } as const
