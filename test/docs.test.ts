@@ -25,7 +25,8 @@ describe('documents', () => {
   })
 
   test('fences: language, marks, line, indentation and the hidden parts around them are read', () => {
-    const text = '# A\n\n<!-- setup\nconst a = 1\n-->\n\n```ts run\na\n```\n\n<!-- after\na = 2\n-->\n\n1. x\n   ```sh\n   npm test\n   ```\n'
+    const text =
+      '# A\n\n<!-- setup\nconst a = 1\n-->\n\n```ts run\na\n```\n\n<!-- after\na = 2\n-->\n\n1. x\n   ```sh\n   npm test\n   ```\n'
     expect(fencesOf(text)).toEqual([
       { words: ['ts', 'run'], code: 'a\n', line: 7, setup: 'const a = 1', after: 'a = 2' },
       { words: ['sh'], code: 'npm test\n', line: 16, setup: '', after: '' },
@@ -48,7 +49,10 @@ describe('documents', () => {
   })
 
   test('README: the first screen says what it is, shows about ten lines that are run, and the two commands', () => {
-    const screen = readFileSync('README.md', 'utf8').replaceAll(/<!--[\s\S]*?-->\n+/g, '').split('\n').slice(0, 32)
+    const screen = readFileSync('README.md', 'utf8')
+      .replaceAll(/<!--[\s\S]*?-->\n+/g, '')
+      .split('\n')
+      .slice(0, 32)
     const [heading, , ...what] = screen
     expect(heading).toBe('# effectively-once')
     expect(what[0]).toMatch(/^One intent, one outcome\./)

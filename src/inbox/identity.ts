@@ -9,7 +9,13 @@
 
 import type { Delivery } from '../broker/contract.ts'
 import { hash } from '../shared/crypto.ts'
-import { cloudEventAttribute, isCloudEventHeader, type StructuredEvent } from './cloud-event.ts'
+import {
+  cloudEventAttribute,
+  isCloudEventHeader,
+  requireComplete,
+  requireNamed,
+  type StructuredEvent,
+} from './cloud-event.ts'
 
 /** An id and the namespace in which it is unique. */
 export interface MessageIdentity {
@@ -35,6 +41,8 @@ interface Place {
   /** The header that it is, when it is one. */
   readonly header?: string
   readonly find: (delivery: Delivery, event: StructuredEvent | undefined) => Candidate | undefined
+  /** Throws when the place is taken by something that is not what it says; no later place is believed then. */
+  readonly check?: (delivery: Delivery, event: StructuredEvent | undefined) => void
 }
 
 interface Candidate {
@@ -63,6 +71,9 @@ export const PLACES: readonly Place[] = [
   {
     name: 'cloudevents (structured)',
     find: (_, event) => (event === undefined ? undefined : { id: event.id, source: event.source }),
+    check: (_, event) => {
+      if (event !== undefined) requireComplete(event)
+    },
   },
   {
     name: 'cloudevents (binary)',
@@ -70,6 +81,7 @@ export const PLACES: readonly Place[] = [
       const id = cloudEventAttribute(delivery.headers, 'id')
       return id === undefined ? undefined : { id, source: cloudEventAttribute(delivery.headers, 'source') }
     },
+    check: ({ headers }) => requireNamed(headers),
   },
   // MassTransit, Wolverine and CAP put the same id here; Spring AMQP and plain senders when they are told to.
   {
@@ -90,6 +102,7 @@ export function headersMatter(headers: Readonly<Record<string, unknown>>): boole
  * The identity of a delivery, or undefined when it has none that can be used.
  *
  * @param headers - false = no header matters (see `headersMatter`).
+ * @throws {UndecodableBody} It says that it is a CloudEvent and lacks an attribute that one needs.
  */
 export function identityOf(
   delivery: Delivery,
@@ -108,6 +121,7 @@ export function identityOf(
     return delivery.messageId === undefined ? undefined : usable({ id: delivery.messageId })
   }
   for (const place of PLACES) {
+    place.check?.(delivery, event)
     const candidate = place.find(delivery, event)
     const identity = candidate === undefined ? undefined : usable(candidate)
     if (identity !== undefined) return identity

@@ -119,6 +119,17 @@ describe.each(Object.entries(STORES))('consumer on %s', (name, harness) => {
     expect(scene.told('waiting')).toEqual([])
   })
 
+  test('R34, R38, B73: a CloudEvent whose id is a number and that has no source is quarantined with its bytes', async () => {
+    const payload = '{"specversion":"1.0","id":7,"type":"paid","data":{"a":1}}'
+    await scene.publish({ id: 'native', contentType: 'application/cloudevents+json', payload })
+    await scene.consume()
+    await scene.settled()
+    const [entry] = await scene.inbox.listQuarantine({ limit: 10 })
+    expect(entry).toMatchObject({ reason: 'undecodable', lastError: expect.stringContaining('a CloudEvent needs id') })
+    expect(Buffer.from((await scene.inbox.readQuarantined(entry?.id ?? ''))?.body ?? []).toString()).toBe(payload)
+    expect([await scene.applied('native'), await scene.applied('7')]).toEqual([0, 0])
+  })
+
   test('R34, B75: a failing message waits in the database, spaced out, and ends in quarantine with its history', async () => {
     let runs = 0
     const [, good] = await scene.publish({ id: 'bad' }, { id: 'good' })

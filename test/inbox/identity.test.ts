@@ -279,6 +279,52 @@ describe('what a message is', () => {
     expect(refused({ contentType: 'application/cloudevents+json', body: Buffer.from('{') }).reason).toBe('undecodable')
   })
 
+  describe('B73: a CloudEvent without the attributes that it must have is undecodable, whatever else names the message', () => {
+    const full = { specversion: '1.0', id: 'c-1', source: '/s', type: 't' }
+    const structured = (parts: object): Partial<Delivery> => ({
+      messageId: 'native',
+      contentType: 'application/cloudevents+json',
+      body: Buffer.from(JSON.stringify({ ...full, ...parts })),
+    })
+
+    test.each<[string, object]>([
+      ['a number as id and no source', { id: 42, source: undefined }],
+      ['a number as id', { id: 42 }],
+      ['no id', { id: undefined }],
+      ['an empty id', { id: '' }],
+      ['null as id', { id: null }],
+      ['no source', { source: undefined }],
+      ['a blank source', { source: ' ' }],
+      ['a list as source', { source: ['/s'] }],
+      ['no specversion', { specversion: undefined }],
+      ['a number as specversion', { specversion: 1 }],
+      ['no type', { type: undefined }],
+    ])('structured, with %s', (_, parts) => {
+      const { reason, error, kept, mark } = refused(structured(parts))
+      expect([reason, mark.messageId]).toEqual(['undecodable', undefined])
+      expect(error).toMatch(/a CloudEvent needs (id|source|specversion|type), a string/)
+      expect(Buffer.from(kept.body).toString()).toBe(JSON.stringify({ ...full, ...parts }))
+    })
+
+    test.each<[string, Record<string, unknown>]>([
+      ['a number as id and no source', { 'cloudEvents:id': 42 }],
+      ['a number as id', { 'cloudEvents:id': 42, 'cloudEvents:source': '/s' }],
+      ['no source', { cloudEvents_id: 'c-1' }],
+      ['a number as source', { 'ce-id': 'c-1', 'ce-source': 7 }],
+      ['no id', { 'cloudEvents:specversion': '1.0', 'cloudEvents:source': '/s' }],
+    ])('in headers, with %s', (_, headers) => {
+      const { reason, error } = refused({ messageId: 'native', headers, body: Buffer.from('{"a":1}') })
+      expect(reason).toBe('undecodable')
+      expect(error).toMatch(/a CloudEvent needs (id|source), a string/)
+    })
+
+    test('what a user or a framework says about the id is believed first', () => {
+      expect(item(structured({ id: 42, source: undefined }), { identify: () => 'mine' }).mark.messageId).toBe('mine')
+      const framework = { ...structured({ id: 42 }), headers: { 'rbs2-msg-id': 'r-1' } }
+      expect(item(framework).mark.messageId).toBe('r-1')
+    })
+  })
+
   test('R34: identityOf without an event or an extractor looks at headers and properties only', () => {
     expect(identityOf(delivered({ messageId: 'm-1', body: Buffer.from('{"id":"no"}') }), undefined)).toEqual({
       id: 'm-1',
