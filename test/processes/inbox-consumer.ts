@@ -32,6 +32,8 @@ const consumer = projector(createOnce({ store: postgres(pool) }), env['SHAPE'] a
   name: env['CONSUMER'] ?? '',
   source: rabbitmqQueue(() => amqp.connect(env['AMQP_URL'] ?? ''), queue),
   onEvent: (event) => {
+    // For the story of a process that does not end.
+    process.stdout.write(`event ${JSON.stringify(event)}\n`)
     if (event.kind !== 'applied' && event.kind !== 'duplicate' && event.kind !== 'quarantined') return
     settled += 1
     if (settled === Number(env['SETTLE'])) allSettled()

@@ -13,6 +13,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ORDERING_KEY_HEADER, rabbitmqQueue } from '../../src/brokers/rabbitmq/index.ts'
 import { createOnce } from '../../src/index.ts'
+import { bounded } from '../../src/shared/waiting.ts'
 import { postgres } from '../../src/stores/postgres/index.ts'
 import { createDatabase } from '../database.ts'
 import { amqpUrl, connect, eventually, uniqueName } from '../rabbitmq.ts'
@@ -23,6 +24,8 @@ const ONLY = process.env['KILL_ONLY'] ?? ''
 const SCHEMA = 'effectively_once'
 /** Deaths under way at the same time. */
 const LINES = 5
+/** A process that has not ended by then hangs. */
+const END_WITHIN_MS = 60_000
 
 let database: Awaited<ReturnType<typeof createDatabase>>
 let pool: pg.Pool
@@ -101,15 +104,42 @@ function start(queue: string, one: Case, env: Readonly<Record<string, string>>):
 async function trace(one: Case): Promise<StepName[]> {
   const queue = await filledQueue(one.redelivered)
   const child = start(queue, one, { TRACE: '1' })
-  const steps: StepName[] = []
-  createInterface({ input: child.stdout ?? process.stdin }).on('line', (line) => {
-    const step = line.slice('step '.length)
-    steps.push({ step, nth: steps.filter((earlier) => earlier.step === step).length + 1 })
-  })
-  const [code] = (await once(child, 'close')) as [number | null]
+  const { code, lines } = await ended(child, queue)
   expect(code).toBe(0)
   await expectAppliedOnce(queue, one)
+  const steps: StepName[] = []
+  for (const line of lines) {
+    if (!line.startsWith('step ')) continue
+    const step = line.slice('step '.length)
+    steps.push({ step, nth: steps.filter((earlier) => earlier.step === step).length + 1 })
+  }
   return steps
+}
+
+interface End {
+  readonly code: number | null
+  readonly signal: string | null
+  /** What it has told. */
+  readonly lines: readonly string[]
+}
+
+/** Waits for the end of a process. One that does not end is told with all that is known of it. */
+async function ended(child: ChildProcess, queue: string): Promise<End> {
+  const lines: string[] = []
+  createInterface({ input: child.stdout ?? process.stdin }).on('line', (line) => lines.push(line))
+  const closed = once(child, 'close') as Promise<[number | null, string | null]>
+  const end = await bounded(closed, END_WITHIN_MS)
+  if (end.kind === 'done') return { code: end.value[0], signal: end.value[1], lines }
+  const waiting = await rowsOf(`select * from ${SCHEMA}.inbox_waiting where consumer = $1`, [queue])
+  const sessions = await rowsOf(
+    'select state, wait_event, now() - state_change as since, query from pg_stat_activity where application_name = $1',
+    [`inbox-${child.pid}`],
+  )
+  const broker = await channel.checkQueue(queue)
+  child.kill('SIGKILL')
+  throw new Error(
+    `the process did not end within ${END_WITHIN_MS} ms: ${JSON.stringify({ lines, waiting, sessions, broker })}`,
+  )
 }
 
 const rowsOf = async (sql: string, values: unknown[]): Promise<pg.QueryResultRow[]> =>
@@ -168,8 +198,7 @@ const TIMED = ['inbox.seal', 'inbox.seal_claim']
 
 async function dieAt(at: StepName, one: Case): Promise<void> {
   const queue = await filledQueue(one.redelivered)
-  const child = start(queue, one, { KILL_AT: JSON.stringify(at) })
-  const [code, signal] = (await once(child, 'close')) as [number | null, string | null]
+  const { code, signal } = await ended(start(queue, one, { KILL_AT: JSON.stringify(at) }), queue)
   // How often it polls, what a batch holds and how many acknowledgements leave together, is a matter of time: a run may
   // have fewer, and is then one without a death.
   if (code === 0 && (at.nth > 1 || TIMED.includes(at.step))) return await expectAppliedOnce(queue, one)
