@@ -25,6 +25,7 @@ import type { BatchContext, ConsumerHost } from './options.ts'
  * - `fenced`: the claim was taken over; rolled back.
  * - `trouble`: the store could not be asked; nothing is known to have happened.
  * - `lost`: the connection was lost while the handler ran; rolled back.
+ * - `unfit`: the store can be asked and will not take these messages; nothing happened.
  * - `stopped`: cut off by `stop`.
  */
 export type AttemptResult =
@@ -37,7 +38,7 @@ export type AttemptResult =
   | { readonly kind: 'refused'; readonly verdicts: readonly InboxVerdict[] }
   | { readonly kind: 'failed'; readonly error: unknown; readonly verdicts: readonly InboxVerdict[] | undefined }
   | { readonly kind: 'retry'; readonly error: unknown }
-  | { readonly kind: 'trouble' | 'lost'; readonly error: unknown }
+  | { readonly kind: 'trouble' | 'unfit' | 'lost'; readonly error: unknown }
   | { readonly kind: 'doubtful' }
   | { readonly kind: 'unresolved' | 'fenced' | 'stopped' }
 
@@ -113,7 +114,7 @@ export function attempt<Tx>(
   return new Promise((resolve) => {
     host.store.open(runs, { ...settings.open, marksFirst }).then(
       (opened) => new Attempt(host, opened, items, work, settings, marksFirst, running, resolve).start(),
-      (error: unknown) => resolve({ kind: 'trouble', error }),
+      (error: unknown) => resolve(notBegun(error)),
     )
   })
 }
@@ -199,7 +200,7 @@ class Attempt<Tx> {
       verdicts = await this.#opened.begin()
     } catch (error) {
       await this.#opened.rollback()
-      return this.#end({ kind: 'trouble', error })
+      return this.#end(notBegun(error))
     }
     if (this.#cutBy !== undefined) return
     const fresh = this.#items.filter((_, index) => verdicts[index] === 'new')
@@ -238,7 +239,7 @@ class Attempt<Tx> {
       verdicts = await this.#opened.verdicts()
     } catch (gateError) {
       await this.#opened.rollback()
-      return this.#end({ kind: 'trouble', error: gateError })
+      return this.#end(notBegun(gateError))
     }
     if (verdicts !== undefined && !verdicts.includes('new')) return await this.#refused(verdicts)
     const rolled = await this.#opened.rollback()
@@ -340,6 +341,11 @@ const TROUBLE: ReadonlySet<ErrorCode> = new Set([
 /** Whether an error of the store says that it cannot be asked, not that a message is bad. */
 export function isTrouble(error: unknown): boolean {
   return error instanceof OnceError && TROUBLE.has(error.code)
+}
+
+/** What an error says that came in place of a transaction or of its marks. */
+function notBegun(error: unknown): AttemptResult {
+  return { kind: isTrouble(error) ? 'trouble' : 'unfit', error }
 }
 
 const ENTITY_BYTES_MAX = 255

@@ -63,7 +63,8 @@ class ConsumerShell<Tx> implements Consumer {
   #subscription: Subscription | undefined
   #lastSettledMs: number | undefined
 
-  readonly #queue = new KeyQueue<Item>()
+  /** A claimed message runs in a transaction of its own, also beside batches. */
+  readonly #queue = new KeyQueue<Item>((item) => item.claim !== undefined)
   /** To be handled alone: redelivered by the broker, or claimed by a consumer that vanished. */
   readonly #suspects: Item[] = []
   /** There are due rows whose consumer vanished. */

@@ -13,6 +13,7 @@ export interface Keyed {
 }
 
 export class KeyQueue<T extends Keyed> {
+  readonly #isAlone: (item: T) => boolean
   /** Next to be taken, last element first: what was given back or stood behind a key. */
   readonly #front: T[] = []
   #ready: T[] = []
@@ -21,6 +22,11 @@ export class KeyQueue<T extends Keyed> {
   /** Held keys, and who stands behind each. */
   readonly #held: Map<string, T[]> = new Map()
   #behind = 0
+
+  /** @param isAlone - Whether an item, when it is its turn, is taken without others. */
+  constructor(isAlone: (item: T) => boolean = () => false) {
+    this.#isAlone = isAlone
+  }
 
   get size(): number {
     return this.#front.length + this.#ready.length - this.#head + this.#behind
@@ -38,17 +44,23 @@ export class KeyQueue<T extends Keyed> {
       const item = this.#next()
       if (item === undefined) break
       const { key } = item
+      const behind = key === undefined || own.has(key) ? undefined : this.#held.get(key)
+      if (behind !== undefined) {
+        behind.push(item)
+        this.#behind += 1
+        continue
+      }
+      const alone = this.#isAlone(item)
+      if (alone && taken.length > 0) {
+        this.#front.push(item)
+        break
+      }
       if (key !== undefined && !own.has(key)) {
-        const behind = this.#held.get(key)
-        if (behind !== undefined) {
-          behind.push(item)
-          this.#behind += 1
-          continue
-        }
         this.#held.set(key, [])
         own.add(key)
       }
       taken.push(item)
+      if (alone) break
     }
     return taken
   }

@@ -212,6 +212,8 @@ export class Runner<Tx> {
         return this.#fenced(item)
       case 'trouble':
         return { kind: 'trouble', error: result.error }
+      case 'unfit':
+        return this.#refusedByStore(item, result.error)
       case 'stopped':
         return { kind: 'stopped' }
     }
@@ -243,6 +245,9 @@ export class Runner<Tx> {
       case 'fenced':
       case 'stopped':
         return setAll(into, items, { kind: 'stopped' })
+      case 'unfit':
+        if (items.length > 1) return await this.#each(items, work, into)
+        return setAll(into, items, this.#refusedByStore(only, result.error))
       case 'trouble':
         return setAll(into, items, { kind: 'trouble', error: result.error })
     }

@@ -3,21 +3,9 @@
  * claim may be gone by the time that its renewal asks.
  */
 import { describe, expect, test } from 'vitest'
-import type { InboxStore, WaitingClaim } from '../../src/store/inbox.ts'
+import type { WaitingClaim } from '../../src/store/inbox.ts'
 import { eventually } from '../eventually.ts'
-import { openScene, STORES } from './scene.ts'
-
-/** The store, with some of its methods wrapped. */
-function wrapped(inbox: InboxStore<unknown>, methods: Partial<InboxStore<unknown>>): InboxStore<unknown> {
-  return new Proxy(inbox, {
-    get(target, name) {
-      const method: unknown = Reflect.get(methods, name)
-      if (method !== undefined) return method
-      const value: unknown = Reflect.get(target, name, target)
-      return typeof value === 'function' ? value.bind(target) : value
-    },
-  })
-}
+import { openScene, STORES, wrapped } from './scene.ts'
 
 function latch(): { readonly opened: Promise<void>; open(): void } {
   let open = () => {}

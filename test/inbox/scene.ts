@@ -49,6 +49,18 @@ export interface Scene {
   close(): Promise<void>
 }
 
+/** The store, with some of its methods wrapped. */
+export function wrapped(inbox: InboxStore<unknown>, methods: Partial<InboxStore<unknown>>): InboxStore<unknown> {
+  return new Proxy(inbox, {
+    get(target, name) {
+      const method: unknown = Reflect.get(methods, name)
+      if (method !== undefined) return method
+      const value: unknown = Reflect.get(target, name, target)
+      return typeof value === 'function' ? value.bind(target) : value
+    },
+  })
+}
+
 export async function openScene(harness: StoreHarness): Promise<Scene> {
   const opened = await harness.open()
   const broker = memoryBroker()
