@@ -137,6 +137,14 @@ export const messageMutants: readonly Mutant[] = [
       'I15: redelivered messages run alone, each written down before it runs',
     ],
   }),
+  ...inFile('src/inbox/key-queue.ts', {
+    'claimed-messages-in-batches': [
+      'const alone = this.#isAlone(item)',
+      'const alone = false && this.#isAlone(item)',
+      'test/inbox/key-queue.test.ts',
+      'I8: two takers never hold one key, and each key comes out in the order of arrival',
+    ],
+  }),
   ...inFile('src/inbox/run.ts', {
     'acknowledged-although-the-claim-is-lost': [
       'return item.delivery === undefined ? DONE :',
