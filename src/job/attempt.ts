@@ -238,6 +238,7 @@ function reasonOf(error: unknown): string {
   return typeof code === 'string' ? `${error.name} ${code}` : error.name
 }
 
+/** Names and codes come from errors and providers: what a store refuses must not keep a lease from being given back. */
 function shortened(reason: string): string {
-  return reason.slice(0, 500)
+  return reason.replaceAll('\0', '').slice(0, 500).toWellFormed()
 }

@@ -40,9 +40,13 @@ export async function resolve<Tx>(
   }
   const value = proof.kind === 'found' ? encodeOutcome(proof.value, engine.outcomeBytesMax) : null
   const { jobs } = engine.store
-  if ('providerKey' in reference) return await jobs.resolveEffect(reference, effectProof(proof, value), act)
+  if ('providerKey' in reference) {
+    if (!isName('providerKey', reference.providerKey)) return 'notFound'
+    return await jobs.resolveEffect(reference, effectProof(proof, value), act)
+  }
   const id = idOf(reference)
   if (reference.effect !== undefined) {
+    if (!isName('effect', reference.effect)) return 'notFound'
     return await jobs.resolveEffect({ id, name: reference.effect }, effectProof(proof, value), act)
   }
   const job = await jobs.find(id)
@@ -95,6 +99,12 @@ export async function history<Tx>(engine: Engine<Tx>, reference: OperationRefere
 
 function effectProof(proof: Reconciled<unknown>, result: string | null): EffectProof {
   return proof.kind === 'found' ? { state: 'done', result, resultVersion: OUTCOME_VERSION } : { state: 'notApplied' }
+}
+
+/** false: no effect can be called so. A webhook brings what somebody sent to it, and stores refuse some of that. */
+function isName(option: string, name: unknown): boolean {
+  if (typeof name !== 'string') throw new TypeError(`once.resolve ${option} takes text, got ${describe(name)}`)
+  return name !== '' && !name.includes('\0') && name.isWellFormed()
 }
 
 function idOf(reference: OperationReference): string {

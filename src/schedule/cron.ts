@@ -61,7 +61,7 @@ export function parseCron(expression: string): CronFields {
     )
   }
   const text = expression.trim().toLowerCase()
-  const parts = (MACROS[text] ?? text).split(/\s+/)
+  const parts = (Object.hasOwn(MACROS, text) ? (MACROS[text] ?? text) : text).split(/\s+/)
   const [minute, hour, day, month, weekday, ...more] = parts
   if (
     weekday === undefined ||

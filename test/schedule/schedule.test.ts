@@ -395,6 +395,10 @@ test.each([
   expect(() => cronSchedule(expression)).toThrow(TypeError)
 })
 
+test.each(['constructor', '__proto__', 'toString'])('the name %j of something every object has is no macro', (name) => {
+  expect(() => cronSchedule(name)).toThrow('five fields')
+})
+
 test.each(['Europe/Nowhere', '', 7 as unknown as string])('the time zone %j is refused', (timeZone) => {
   expect(() => cronSchedule('@daily', { timeZone })).toThrow(/timeZone takes a name/)
 })
