@@ -257,9 +257,10 @@ export class Scene {
 
   /** A process that has starved looks like one that waits for ever, until it is asked. */
   async #askTheSilent(): Promise<void> {
-    const living = this.actors.map(({ process }) => process).filter(({ alive }) => alive)
-    const quietSince = Math.max(0, ...living.map(({ gateway }) => gateway.quietSince))
-    if (living.length === 0 || this.patience.silentMs(quietSince) < this.patience.settleMs) return
+    const processes = this.actors.map(({ process }) => process)
+    const living = processes.filter(({ alive }) => alive)
+    const quietSince = Math.max(0, ...processes.map(({ gateway }) => gateway.quietSince))
+    if (this.patience.silentMs(quietSince) < this.patience.settleMs) return
     for (const graceMs of [GRACE_MS, 0]) {
       const answers = await Promise.all(living.map((process) => bounded(process.ping(), PING_MS)))
       if (answers.some(({ kind }) => kind === 'timeout')) return
