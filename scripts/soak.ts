@@ -31,7 +31,7 @@ import { clockOf, factsOf, keptOf, leftOf } from './soak/facts.ts'
 import { History } from './soak/history.ts'
 import { DEADLY, EXCHANGE, KEYS_OF_ORDERS, PROJECTION, RECORD, SCOPE } from './soak/names.ts'
 import { operate } from './soak/operator.ts'
-import { killBackend, killServer, Slot } from './soak/processes.ts'
+import { killBackend, killServer, revive, Slot } from './soak/processes.ts'
 
 const CALLERS = 6
 /** Mean pause between disturbances, milliseconds. */
@@ -72,8 +72,13 @@ pool.on('error', () => {})
 const slots: Slot[] = []
 let violations: readonly string[] = []
 let done = 0
+let failure: unknown
 try {
   violations = await soak()
+} catch (error) {
+  // Told at once: what follows may wait for what has failed.
+  failure = error
+  console.error(error)
 } finally {
   for (const slot of slots) slot.end()
   await pool.end()
@@ -87,7 +92,7 @@ for (const violation of violations.slice(0, 50)) console.log(`VIOLATION ${violat
 if (violations.length > 0) console.log(`history: ${historyFile}; to repeat: ${again}`)
 console.log(`soak: ${done} kills, ${violations.length} violations, seed ${seed}`)
 // Nothing of what was started may keep a finished run alive.
-process.exit(violations.length > 0 || done < kills ? 1 : 0)
+process.exit(violations.length > 0 || done < kills || failure !== undefined ? 1 : 0)
 
 async function soak(): Promise<readonly string[]> {
   const once = createOnce({ store: postgres(pool) })
@@ -155,6 +160,7 @@ async function disturb(): Promise<void> {
   const frozen: Promise<void>[] = []
   while (done < kills) {
     await pause(BETWEEN_MS * (0.3 + random() * 1.4))
+    await revive(server)
     const draw = random()
     const slot = slots[Math.floor(random() * slots.length)] as Slot
     let what: string
@@ -175,6 +181,7 @@ async function disturb(): Promise<void> {
     if (done % 25 === 0) console.log(`${done}/${kills} kills, ${Math.round(performance.now() / 1000)} s`)
   }
   await Promise.all(frozen)
+  await revive(server)
 }
 
 /** Takes down everything that is published, in the order in which the broker has it. */

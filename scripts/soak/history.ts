@@ -52,17 +52,21 @@ export type Entry = Asked | Answered | Disturbed | Acted
 export class History {
   readonly entries: Entry[] = []
   readonly #file: WriteStream
+  #closed = false
 
   constructor(path: string) {
     this.#file = createWriteStream(path)
   }
 
   add(entry: Entry): void {
+    // A run that failed ends while its callers still hear answers.
+    if (this.#closed) return
     this.entries.push(entry)
     this.#file.write(`${JSON.stringify(entry)}\n`)
   }
 
   close(): Promise<void> {
+    this.#closed = true
     return new Promise((resolve) => this.#file.end(resolve))
   }
 }

@@ -7,6 +7,8 @@ import type { PostgresService } from '../../src/testing/services/postgres.ts'
 
 /** Longer than any lease of the soak. */
 const STOPPED_MS = 2_500
+/** On a busy machine killed backends take their time to go. */
+const RESTART_MS = 60_000
 
 /** One place for a process; whoever is killed there gets a successor. */
 export class Slot {
@@ -63,14 +65,25 @@ export class Slot {
 
 /** Kills the server as a power cut would (SIGKILL of the postmaster and its backends), and starts it again. */
 export async function killServer(server: PostgresService): Promise<void> {
-  const postmaster = readFileSync(join(server.dataDir, 'postmaster.pid'), 'utf8').split('\n')[0] ?? ''
-  for (const pid of [Number(postmaster), ...childrenOf(postmaster)]) signal(pid)
-  for (let tries = 1; ; tries += 1) {
+  const postmaster = postmasterOf(server)
+  if (postmaster !== undefined) for (const pid of [postmaster, ...childrenOf(postmaster)]) signal(pid)
+  await started(server)
+}
+
+/** Starts the server again if it has ended: it gives up when what recovers it is killed. */
+export async function revive(server: PostgresService): Promise<void> {
+  const postmaster = postmasterOf(server)
+  if (postmaster === undefined || !isAlive(postmaster)) await started(server)
+}
+
+async function started(server: PostgresService): Promise<void> {
+  const giveUpAt = performance.now() + RESTART_MS
+  for (;;) {
     try {
       return await server.start()
     } catch (error) {
       // Shared memory of backends that are about to end is still in use.
-      if (tries === 10) throw error
+      if (performance.now() > giveUpAt) throw error
       await pause(200)
     }
   }
@@ -78,14 +91,31 @@ export async function killServer(server: PostgresService): Promise<void> {
 
 /** Kills one backend; the server then ends all connections and recovers. */
 export function killBackend(server: PostgresService, random: () => number): void {
-  const postmaster = readFileSync(join(server.dataDir, 'postmaster.pid'), 'utf8').split('\n')[0] ?? ''
-  const children = childrenOf(postmaster)
+  const postmaster = postmasterOf(server)
+  const children = postmaster === undefined ? [] : childrenOf(postmaster)
   signal(children[Math.floor(random() * children.length)] ?? 0)
 }
 
-function childrenOf(pid: string): readonly number[] {
+function postmasterOf(server: PostgresService): number | undefined {
   try {
-    return execFileSync('ps', ['-o', 'pid=', '--ppid', pid], { encoding: 'utf8' })
+    const [pid] = readFileSync(join(server.dataDir, 'postmaster.pid'), 'utf8').split('\n')
+    return Number(pid) || undefined
+  } catch {
+    return undefined
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
+
+function childrenOf(pid: number): readonly number[] {
+  try {
+    return execFileSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' })
       .split('\n')
       .map(Number)
       .filter(Boolean)
