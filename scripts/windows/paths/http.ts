@@ -129,6 +129,8 @@ export const httpPaths: Paths = {
     { commitOn: (status) => status === 422 },
     { sameResponse: false },
   ),
+  // A repeat is told that it was done, and not what: 409 without a time to come again.
+  'route, answer that is not kept': route(creates, { keepResponse: false }, { sameResponse: false }),
   'route, run mode': route(charged, { mode: 'run', run: { leaseMs: LEASE_MS } }, runMode),
   client,
 }

@@ -135,6 +135,27 @@ export const inboxPaths: Paths = {
   'inbox, each': consumed({}, {}),
   'inbox, eager': consumed({ eager: true }, {}),
   'inbox, comes again': consumed({}, { deliver: [message, message], expect: 1 }),
+  'inbox, versions': consumed(
+    {
+      handle: async (context) => {
+        const { ref, version } = context.message.body as { readonly ref: string; readonly version: number }
+        if (await context.ifNewer(ref, version)) await apply(context)
+      },
+    },
+    {
+      deliver: [2, 1].map((version) => ({
+        ...message,
+        messageId: `m-${version}`,
+        body: { ref: 'order-1', version },
+      })),
+      effects: { applied: rowsIn('orders'), marked: `select count(*) / 2 from effectively_once.inbox` },
+      expect: 1,
+    },
+  ),
+  'inbox, order of a key': atOnce(
+    { handleBatch: undefined, handle: failsFirst, orderBy: () => 'order-1' },
+    { ids: ['m-1', 'm-2'] },
+  ),
   'inbox, redelivered': consumed({}, {}, loseOne),
   'inbox, fails first': atOnce({ handleBatch: undefined, handle: failsFirst }, { ids: ['m-1'] }),
   'inbox, fails for good': atOnce(

@@ -272,6 +272,9 @@ export const leasedPaths: Paths = {
   'run, taken over behind an intent, reconciled': run(charge('reconciled'), {
     prepare: deadOwner(diesBeforeTheCall('reconciled')),
   }),
+  'run, taken over behind an intent, keyed': run(charge('keyed'), {
+    prepare: deadOwner(diesBeforeTheCall('keyed')),
+  }),
   'kind, started and worked on': worked(charge('keyed')),
   'kind, started in a transaction': worked(charge('reconciled'), {
     before: async ({ once, pool }, kind) => {

@@ -53,6 +53,7 @@ export const operationPaths: Paths = {
   'transaction, gated': path(guarded(), { effects: WITH_MESSAGE }),
   'transaction, gated, stock pool': path(guarded(), { effects: WITH_MESSAGE, open: { pipeline: false } }),
   'transaction, optimistic': path(guarded({ optimistic: true }), { effects: WITH_MESSAGE }),
+  'transaction, serializable': path(guarded({ isolation: 'serializable' }), { effects: WITH_MESSAGE }),
   'transaction, rejected': path(
     ({ once }) =>
       twice(() =>

@@ -76,6 +76,12 @@ export const relayPaths: Paths = {
     expect: 2,
   }),
   'relay, a window of three': relayed({ prepare: adds(3), effects: published(3), expect: 3 }),
+  'relay, strict order': relayed({
+    relay: { strictOrder: true },
+    prepare: adds(3, { orderingKey: 'order-1' }),
+    effects: published(3),
+    expect: 3,
+  }),
   'relay, history': relayed({
     relay: { ...ONE_AT_A_TIME, history: true },
     prepare: adds(2),
