@@ -2,7 +2,8 @@
  * `npm run mutants`: breaks our own protocol in one place at a time (scripts/mutants), and sees that the test which is
  * named for it fails. The same tests must pass unbroken, and the text to be broken must be there exactly once.
  *
- * `--only IDS` some of them, with commas between (a part of an id that is no id stands for all that have it) · `--workers N` at once, 1 or 2, default 2.
+ * `--only IDS` some of them, with commas between (a part of an id that is no id stands for all that have it) · `--third N`
+ * a third of them, N = 0, 1 or 2 · `--workers N` at once, 1 or 2, default 2.
  * The last line is `mutants: 41/41 killed`; the exit code is 1 when one lives, is stale, or its test fails by itself.
  */
 import { parseArgs } from 'node:util'
@@ -10,17 +11,23 @@ import { startPostgres } from '../src/testing/services/postgres.ts'
 import { mutants as all } from './mutants/all.ts'
 import type { Mutant } from './mutants/mutant.ts'
 import { runTests } from './mutants/run-tests.ts'
+import { thirdOf } from './mutants/thirds.ts'
 import { Tree } from './mutants/tree.ts'
 
 const MUTANT_MS_MAX = 60_000
 const UNBROKEN_MS_MAX = 180_000
 
 const { values: asked } = parseArgs({
-  options: { only: { type: 'string' }, workers: { type: 'string', default: '2' } },
+  options: { only: { type: 'string' }, third: { type: 'string' }, workers: { type: 'string', default: '2' } },
 })
 const wanted = (asked.only ?? '').split(',')
 const known = new Set(all.map(({ id }) => id))
-const chosen = all.filter(({ id }) => wanted.some((one) => (known.has(one) ? id === one : id.includes(one))))
+if (asked.third !== undefined && !/^[012]$/.test(asked.third)) {
+  console.error('--third takes 0, 1 or 2')
+  process.exit(2)
+}
+const within = asked.third === undefined ? all : thirdOf(all, Number(asked.third))
+const chosen = within.filter(({ id }) => wanted.some((one) => (known.has(one) ? id === one : id.includes(one))))
 if (chosen.length === 0 || known.size !== all.length) {
   console.error(`no such mutant, or two of one id; known: ${all.map(({ id }) => id).join(', ')}`)
   process.exit(2)
