@@ -1,7 +1,7 @@
 /**
  * Layers, lowest first. A module may import from its own layer and from lower ones:
  *
- *   shared <- fingerprint <- store, broker (contracts) <- operation, effect, outbox, inbox, retention, src/*.ts (domain)
+ *   shared <- fingerprint <- store, broker (contracts) <- operation, effect, outbox, inbox, repair, retention, src/*.ts (domain)
  *          <- http, runner <- stores, brokers, frameworks, runners (adapters) <- testing/services <- drill <- testing <- cli
  *   client         (runs in browsers: imports nothing but itself, and nobody imports it)
  *
@@ -13,7 +13,7 @@ const layers = [
   ['shared', '^src/shared/'],
   ['fingerprint', '^src/fingerprint/'],
   ['contracts', '^src/(store|broker)/'],
-  ['domain', '^src/((operation|job|effect|schedule|progress|outbox|inbox|retention)/|[^/]+\\.ts$)'],
+  ['domain', '^src/((operation|job|effect|schedule|progress|outbox|inbox|repair|retention)/|[^/]+\\.ts$)'],
   ['flows', '^src/(http|runner)/'],
   ['adapters', '^src/(stores|brokers|frameworks|runners|ledger)/'],
   ['services', '^src/testing/services/'],

@@ -73,6 +73,12 @@ export type { Relay, RelayHealth } from './outbox/relay.ts'
 export type { RelayOptions } from './outbox/relay-options.ts'
 export { type ClaimedBatch, createRelaySteps, type RelaySteps } from './outbox/steps.ts'
 export type { Checkpoint, Chunk, ChunkContext, ChunkOptions, StreamReference } from './progress/chunk.ts'
+export type {
+  Quarantined,
+  QuarantineFilter,
+  QuarantineReference,
+  RedrivenMessage,
+} from './repair/quarantine.ts'
 export type { PurgeOptions, PurgeReport } from './retention/purge.ts'
 export type { Scheduler, SchedulerEvent, SchedulerOptions, Tick } from './schedule/index.ts'
 export { ERRORS, type ErrorCode, type ErrorFacts, isOnceError, OnceError } from './shared/errors.ts'

@@ -44,6 +44,14 @@ import {
   runChunk,
   type StreamReference,
 } from './progress/chunk.ts'
+import {
+  type Quarantined,
+  type QuarantineFilter,
+  type QuarantineReference,
+  quarantined,
+  type RedrivenMessage,
+  redriveMessages,
+} from './repair/quarantine.ts'
 import { type PurgeOptions, type PurgeReport, purge } from './retention/purge.ts'
 import { createScheduler, type Scheduler, type SchedulerOptions } from './schedule/index.ts'
 import { integerOption, refuseUnknownOptions } from './shared/options.ts'
@@ -153,6 +161,15 @@ export interface Once<Tx> {
   resolve(reference: ResolveReference, proof: Reconciled<unknown>, act: Act): Promise<ResolveAnswer>
   /** Makes an operation that nobody holds due again, with a fresh budget of claims and failures; audited. */
   redrive(reference: OperationReference, act: Act): Promise<'redriven' | 'notFound' | 'busy'>
+  /** Messages that only a person can judge: of the outbox, which cannot be sent, and of consumers, which cannot be applied. */
+  quarantined(filter?: QuarantineFilter): Promise<Quarantined>
+  /**
+   * Sends messages of the outbox back to their place, quarantined ones or ones that wait for their next attempt, or
+   * quarantined deliveries back to their consumer: with their ids, and with a fresh budget; audited. One answer for each id.
+   *
+   * @throws {TypeError} An act without an author or a reason, or ids that are none.
+   */
+  redriveMessages(reference: QuarantineReference, act: Act): Promise<readonly RedrivenMessage[]>
   /** Leased operations that are not finished, oldest first; by default those that wait for reconcile or a person. */
   unfinished(filter?: UnfinishedFilter): Promise<readonly JobSummary[]>
   /** What happened to a leased operation, oldest first. */
@@ -237,6 +254,12 @@ export function createOnce<Tx>(options: OnceOptions<Tx>): Once<Tx> {
       const answer = await redrive(engine, reference, act)
       ringAll(wakes)
       return answer
+    },
+    quarantined: (filter) => quarantined(store, filter),
+    redriveMessages: async (reference, act) => {
+      const answers = await redriveMessages(store, reference, act)
+      store.outbox.bell.ring()
+      return answers
     },
     unfinished: (filter) => unfinished(engine, filter),
     history: (reference) => history(engine, reference),

@@ -23,3 +23,6 @@ export const EXIT = { done: 0, failed: 1, usage: 2 } as const
 
 /** Wrong use or set-up, told in one line that says what to do; exit code 2. */
 export class UsageError extends Error {}
+
+/** It failed, and what was printed says so: nothing is added to it. Exit code 1. */
+export class ToldError extends Error {}

@@ -7,7 +7,7 @@
 import { Command, CommanderError } from 'commander'
 import { isOnceError } from '../shared/errors.ts'
 import * as commands from './commands.ts'
-import { type CliIo, EXIT, UsageError } from './io.ts'
+import { type CliIo, EXIT, ToldError, UsageError } from './io.ts'
 
 const EXIT_CODES = `
 Exit codes: 0 done, 1 failed, 2 wrong use or set-up, 130 or 143 stopped by SIGINT or SIGTERM.`
@@ -28,6 +28,7 @@ export async function run(words: readonly string[], version: string, io: CliIo):
     return EXIT.done
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage
+    if (error instanceof ToldError) return EXIT.failed
     tell(error, words.includes('--json'), io)
     return error instanceof UsageError || error instanceof TypeError ? EXIT.usage : EXIT.failed
   }

@@ -12,6 +12,7 @@ import type { Engine } from '../operation/engine.ts'
 import { identify, type Scope } from '../operation/identity.ts'
 import { encodeOutcome, OUTCOME_VERSION } from '../operation/outcome.ts'
 import { RETENTION_DEFAULT_MS } from '../operation/retention.ts'
+import { checkAct } from '../repair/act.ts'
 import { randomUUID } from '../shared/crypto.ts'
 import { describe, integerOption } from '../shared/options.ts'
 import type { Act, EffectProof, JobEvent, JobRecord, JobSummary, ResolveAnswer } from '../store/job.ts'
@@ -116,15 +117,4 @@ function checkId(id: string): string {
     throw new TypeError(`an operation's id is a UUID in lower case, got ${describe(id)}`)
   }
   return id
-}
-
-const TEXT_MAX = 1_000
-
-function checkAct(act: Act): void {
-  for (const name of ['actor', 'reason'] as const) {
-    const text: unknown = act?.[name]
-    if (typeof text !== 'string' || text === '' || text.length > TEXT_MAX) {
-      throw new TypeError(`an act takes ${name}: 1 to ${TEXT_MAX} characters that say who and why`)
-    }
-  }
 }

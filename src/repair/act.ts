@@ -1,0 +1,19 @@
+/**
+ * An act of a person or of a program for one: nothing is repaired without saying who does it and why. (I16)
+ *
+ * @module
+ */
+
+import type { Act } from '../store/job.ts'
+
+const TEXT_MAX = 1_000
+
+/** @throws {TypeError} An act without an author or a reason. */
+export function checkAct(act: Act): void {
+  for (const name of ['actor', 'reason'] as const) {
+    const text: unknown = act?.[name]
+    if (typeof text !== 'string' || text === '' || text.length > TEXT_MAX) {
+      throw new TypeError(`an act takes ${name}: 1 to ${TEXT_MAX} characters that say who and why`)
+    }
+  }
+}
