@@ -45,6 +45,7 @@ export type {
   BatchContext,
   BatchHandler,
   Consumer,
+  ConsumerDrainOptions,
   ConsumerHealth,
   ConsumerOptions,
   Handler,
@@ -57,7 +58,7 @@ export type { Op } from './job/op.ts'
 export type { OperationReference, ResolveReference, UnfinishedFilter } from './job/resolve.ts'
 export type { LeaseOptions, RunOptions } from './job/settings.ts'
 export type { StepTransactionOptions } from './job/step-transaction.ts'
-export type { WorkableKind, Worker, WorkerHealth, WorkerOptions } from './job/worker.ts'
+export type { DrainOptions, WorkableKind, Worker, WorkerHealth, WorkerOptions } from './job/worker.ts'
 export { createOnce, type Once, type OnceOptions } from './once.ts'
 export type { WorkContext } from './operation/attempt.ts'
 export type { Scope } from './operation/identity.ts'

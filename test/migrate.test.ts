@@ -277,6 +277,12 @@ describe('migrate', () => {
         await expect(checkSchema(untouched, { schema })).rejects.toThrow(TypeError)
       }),
     )
+    for (const schema of ['information_schema', 'pg_catalog', 'pg_temp', 'pg_anything']) {
+      await expect(migrate(untouched, { schema })).rejects.toThrow(
+        /^schema must not be information_schema or begin with/,
+      )
+      await expect(checkSchema(untouched, { schema })).rejects.toThrow(TypeError)
+    }
     const wrong = { shema: 'x' } as object
     await expect(migrate(untouched, wrong)).rejects.toThrow('migrate: unknown option "shema"')
   })
@@ -310,6 +316,21 @@ describe('migrate', () => {
       own.password = 'x'
       const pool = poolOf({ connectionString: own.href })
       expect((await migrate(pool)).before).toBeNull()
+    } finally {
+      await admin.query(`drop owned by ${name} cascade`)
+      await admin.query(`drop role ${name}`)
+    }
+  })
+
+  test('a role that may not create a schema is SCHEMA_MISSING by name of 42501', async () => {
+    const name = `eo_no_migrator_${process.pid}`
+    await admin.query(`create role ${name} login password 'x'`)
+    try {
+      const own = new URL(url)
+      own.username = name
+      own.password = 'x'
+      const refused = { code: 'SCHEMA_MISSING', message: expect.stringContaining('42501') }
+      await expect(migrate(poolOf({ connectionString: own.href }))).rejects.toMatchObject(refused)
     } finally {
       await admin.query(`drop owned by ${name} cascade`)
       await admin.query(`drop role ${name}`)

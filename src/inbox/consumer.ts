@@ -12,6 +12,7 @@ import type { ConnectionState, Delivery, Subscription } from '../broker/contract
 import { randomUUID } from '../shared/crypto.ts'
 import { OnceError } from '../shared/errors.ts'
 import { tell } from '../shared/listener.ts'
+import { integerOption, refuseBound, signalOption, waitOptions } from '../shared/options.ts'
 import { type Backoff, backoffMs, bounded, pause } from '../shared/waiting.ts'
 import { AckBuffer } from './ack-buffer.ts'
 import { Running, type Work } from './attempt.ts'
@@ -19,7 +20,7 @@ import { Due } from './due.ts'
 import type { ConsumerEvent } from './events.ts'
 import { examine, type Item, kindOfError, type Refusal } from './item.ts'
 import { KeyQueue } from './key-queue.ts'
-import type { Consumer, ConsumerHealth, ConsumerHost, ConsumerOptions } from './options.ts'
+import type { Consumer, ConsumerDrainOptions, ConsumerHealth, ConsumerHost, ConsumerOptions } from './options.ts'
 import { type Disposition, Runner } from './run.ts'
 import { type ConsumerSettings, checkedSettings } from './settings.ts'
 
@@ -113,6 +114,7 @@ class ConsumerShell<Tx> implements Consumer {
 
   async start(signal?: AbortSignal): Promise<void> {
     if (this.#state !== 'idle') throw new TypeError('a consumer is started once')
+    signalOption('consumer.start', signal)
     signal?.throwIfAborted()
     this.#become('starting')
     try {
@@ -137,10 +139,9 @@ class ConsumerShell<Tx> implements Consumer {
     this.#due.start()
   }
 
-  async drain(
-    options: { readonly quietMs?: number | undefined; readonly signal?: AbortSignal | undefined } = {},
-  ): Promise<void> {
-    const { quietMs = 100, signal } = options
+  async drain(options?: ConsumerDrainOptions | AbortSignal): Promise<void> {
+    const { signal, quietMs: given } = waitOptions('consumer.drain', options, ['quietMs', 'signal'])
+    const quietMs = integerOption('quietMs', given, { min: 0, max: 3_600_000, default: 100 })
     while (this.#state !== 'stopped') {
       await this.#becomesIdle(signal)
       const before = this.#lastSettledMs
@@ -151,7 +152,8 @@ class ConsumerShell<Tx> implements Consumer {
     }
   }
 
-  async stop(): Promise<void> {
+  async stop(...given: readonly never[]): Promise<void> {
+    refuseBound('consumer.stop', given, 'stopTimeoutMs of once.consumer bounds it')
     if (this.#state === 'stopped' || this.#state === 'idle') {
       this.#state = 'stopped'
       return

@@ -145,6 +145,13 @@ export interface ConsumerHealth {
   readonly idleMs: number | undefined
 }
 
+/** What bounds `drain`. */
+export interface ConsumerDrainOptions {
+  /** Milliseconds. */
+  readonly quietMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
 export interface Consumer {
   /**
    * Subscribes and begins; resolves once deliveries can arrive.
@@ -155,9 +162,13 @@ export interface Consumer {
    * Resolves when nothing is in hand and nothing is due: no delivery unsettled, no waiting message due, and nothing
    * came in for `quietMs`. Bounded by the signal.
    *
-   * @param options.quietMs - Default 100. What the broker still holds is not known; it comes within this time or not.
+   * @param options - An AbortSignal alone stands for `{ signal }`.
+   * @param options.quietMs - Default 100; 0 to 3_600_000. What the broker still holds is not known; it comes within this
+   *   time or not.
+   * @throws the signal's reason when it aborts.
+   * @throws {TypeError} An unknown option or one out of its bounds.
    */
-  drain(options?: { readonly quietMs?: number | undefined; readonly signal?: AbortSignal | undefined }): Promise<void>
+  drain(options?: ConsumerDrainOptions | AbortSignal): Promise<void>
   /** Takes nothing new, waits for running handlers (`stopTimeoutMs`), cuts off the rest and hands everything back. */
   stop(): Promise<void>
   health(): ConsumerHealth

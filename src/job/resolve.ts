@@ -14,7 +14,7 @@ import { encodeOutcome, OUTCOME_VERSION } from '../operation/outcome.ts'
 import { RETENTION_DEFAULT_MS } from '../operation/retention.ts'
 import { checkAct } from '../repair/act.ts'
 import { randomUUID } from '../shared/crypto.ts'
-import { describe, integerOption } from '../shared/options.ts'
+import { describe, integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import type { Act, EffectProof, JobEvent, JobRecord, JobSummary, ResolveAnswer } from '../store/job.ts'
 
 /** What is resolved: an effect by its operation and name, or by the key that the provider was given; or an operation. */
@@ -85,6 +85,7 @@ export async function unfinished<Tx>(
   engine: Engine<Tx>,
   filter: UnfinishedFilter = {},
 ): Promise<readonly JobSummary[]> {
+  refuseUnknownOptions('once.unfinished', filter, ['states', 'limit', 'after'])
   const states = filter.states ?? ['unknown', 'parked']
   if (states.some((state) => !['processing', 'unknown', 'parked'].includes(state))) {
     throw new TypeError('once.unfinished states takes processing | unknown | parked')

@@ -87,7 +87,7 @@ async function tryOnce<Tx, W>(
   held.listen(stop)
   let finished = false
   try {
-    const value = await runWork(opened, outbox, work, timeoutMs)
+    const value = await runWork(opened, outbox, work, timeoutMs, held.lease.id)
     if (opened.conflict !== undefined) return { kind: 'again', cause: opened.conflict }
     const result = encodeOutcome(value, engine.outcomeBytesMax)
     const step: NewStep = { name, position, type: 'transaction', state: 'done', result, resultVersion: OUTCOME_VERSION }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { integerOption } from '../shared/options.ts'
+import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import { pause } from '../shared/waiting.ts'
 import { Stopping } from './attempt.ts'
 import type { LeaseKeeper } from './lease.ts'
@@ -17,6 +17,7 @@ export async function stopRuns(
   keeper: LeaseKeeper,
   options: { readonly graceMs?: number | undefined } = {},
 ): Promise<void> {
+  refuseUnknownOptions('once.stop', options, ['graceMs'])
   const graceMs = integerOption('graceMs', options.graceMs, { min: 0, max: 600_000, default: 10_000 })
   await untilIdle(keeper, graceMs)
   keeper.stop(new Stopping())

@@ -10,8 +10,8 @@
 import { performance } from 'node:perf_hooks'
 import type { Engine } from '../operation/engine.ts'
 import { tell } from '../shared/listener.ts'
-import { functionOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
-import { backoffMs, bounded } from '../shared/waiting.ts'
+import { functionOption, integerOption, refuseBound, refuseUnknownOptions, waitOptions } from '../shared/options.ts'
+import { backoffMs, bounded, pause } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
 import type { ClaimableKind, DueJob } from '../store/job.ts'
 import type { Attempt } from '../store/operation.ts'
@@ -37,11 +37,23 @@ export interface WorkerOptions<Tx> {
 
 export interface Worker {
   start(): Promise<void>
-  /** Waits until nothing of its kinds is due or running. @throws when `timeoutMs` (default 60_000) is over. */
-  drain(options?: { readonly timeoutMs?: number | undefined }): Promise<void>
+  /**
+   * Waits until nothing of its kinds is due or running. An AbortSignal alone stands for `{ signal }`.
+   *
+   * @throws when `timeoutMs` (default 60_000; 0 to 86_400_000) is over; the signal's reason when that aborts first.
+   * @throws {TypeError} An unknown option or one out of its bounds.
+   */
+  drain(options?: DrainOptions | AbortSignal): Promise<void>
   /** Claims nothing more, waits `graceMs`, aborts what still runs and gives its leases back. */
   stop(): Promise<void>
   health(): WorkerHealth
+}
+
+/** What bounds `drain`. */
+export interface DrainOptions {
+  /** Milliseconds. */
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
 }
 
 export interface WorkerHealth {
@@ -52,6 +64,8 @@ export interface WorkerHealth {
 }
 
 const UNAVAILABLE = { minMs: 200, maxMs: 10_000 }
+/** How often a drain looks whether it is over, milliseconds. */
+const DRAIN_POLL_MS = 20
 /** How long an aborted handler is waited for before its lease is given back all the same. */
 const ABORTED_MS = 1_000
 
@@ -108,7 +122,8 @@ class JobWorker<Tx> implements Worker {
     )
   }
 
-  async start(): Promise<void> {
+  async start(...given: readonly never[]): Promise<void> {
+    refuseBound('worker.start', given, 'stop() ends what it starts')
     if (this.#state !== 'idle') throw new TypeError(`the worker is ${this.#state}; make a new one`)
     await this.#engine.store.check()
     this.#state = 'running'
@@ -116,18 +131,22 @@ class JobWorker<Tx> implements Worker {
     this.#loop = this.#work()
   }
 
-  async drain({ timeoutMs = 60_000 }: { readonly timeoutMs?: number | undefined } = {}): Promise<void> {
+  async drain(options?: DrainOptions | AbortSignal): Promise<void> {
+    const { signal, timeoutMs: given } = waitOptions('worker.drain', options, ['timeoutMs', 'signal'])
+    const timeoutMs = integerOption('timeoutMs', given, { min: 0, max: 86_400_000, default: 60_000 })
     const untilMs = performance.now() + timeoutMs
     // A look that began before this call may have been too early for what its caller has just started.
     const before = this.#look
     while (!(this.#quietLook > before && this.#running.size === 0)) {
+      signal?.throwIfAborted()
       if (performance.now() > untilMs) throw new Error(`the worker was not idle within ${timeoutMs} ms`)
       this.#wake.ring()
-      await bounded(Promise.race([...this.#running, new Promise((resolve) => setTimeout(resolve, 20))]), 1_000)
+      await Promise.race([...this.#running, pause(DRAIN_POLL_MS, signal)])
     }
   }
 
-  async stop(): Promise<void> {
+  async stop(...given: readonly never[]): Promise<void> {
+    refuseBound('worker.stop', given, 'graceMs of once.worker bounds it')
     if (this.#state === 'idle') this.#state = 'stopped'
     if (this.#state === 'stopped') return
     this.#state = 'stopping'

@@ -9,8 +9,8 @@
  */
 
 import { OnceError } from '../shared/errors.ts'
-import { quoted, SCHEMA_DEFAULT } from '../shared/identifier.ts'
-import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { quoted, SCHEMA_DEFAULT, schemaName } from '../shared/identifier.ts'
+import { integerOption, refuseUnknownOptions, signalOption } from '../shared/options.ts'
 import { backoffMs, pause } from '../shared/waiting.ts'
 import { classify, sqlState, toOnceError } from '../stores/postgres/classify.ts'
 import type { PgResult, PgStatement } from '../stores/postgres/handle.ts'
@@ -57,7 +57,7 @@ const BETWEEN = { minMs: 5, maxMs: 100 }
 export function createLedger(pool: LedgerConnection, options: LedgerOptions = {}): Ledger {
   refuseUnknownOptions('createLedger', options, ['schema', 'settleMs'])
   if (typeof pool?.query !== 'function') throw new TypeError('createLedger takes a pool: an object with query()')
-  const schema = options.schema ?? SCHEMA_DEFAULT
+  const schema = schemaName('schema', options.schema ?? SCHEMA_DEFAULT)
   const texts = ledgerStatements(schema)
   const settleMs = integerOption('settleMs', options.settleMs, { min: 0, max: 600_000, default: 10_000 })
   const own = ledgerOn(pool, texts, () => Promise.resolve())
@@ -75,6 +75,7 @@ export function createLedger(pool: LedgerConnection, options: LedgerOptions = {}
     entry: (id) => own.entry(id),
     async balance(account, currency, asked = {}) {
       refuseUnknownOptions('balance', asked, ['asOf', 'signal'])
+      signalOption('signal', asked.signal)
       const at = await settled(asked)
       if (at === undefined) return own.balance(account, currency)
       const values = [checkedName('account', account), checkedCurrency('currency', currency), at]
@@ -82,6 +83,7 @@ export function createLedger(pool: LedgerConnection, options: LedgerOptions = {}
     },
     async balances(account, asked = {}) {
       refuseUnknownOptions('balances', asked, ['asOf', 'signal'])
+      signalOption('signal', asked.signal)
       const at = await settled(asked)
       if (at === undefined) return own.balances(account)
       const values = [checkedName('account', account), at]

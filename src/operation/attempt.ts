@@ -72,7 +72,7 @@ export async function runAttempt<Tx, W>(
       const verdict = await opened.decide()
       if (verdict !== 'claimed') return { kind: verdict }
     }
-    const value = await runWork(opened, outbox, work, options.timeoutMs)
+    const value = await runWork(opened, outbox, work, options.timeoutMs, attempt.id)
     // A work that swallowed it must not make it final.
     if (opened.conflict !== undefined) return { kind: 'again', cause: opened.conflict }
     const ending = endingOf(value)
@@ -192,6 +192,7 @@ export function runWork<Tx, W>(
   outbox: OutboxBuffer,
   work: (context: WorkContext<Tx>) => Promise<W> | W,
   timeoutMs: number,
+  id?: string,
 ): Promise<W> {
   const context = new OperationContext(opened, outbox.outbox)
   return new Promise((resolve, reject) => {
@@ -211,6 +212,7 @@ export function runWork<Tx, W>(
         clearTimeout(timer)
         reject(error)
       },
+      id,
     )
   })
 }

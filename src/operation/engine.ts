@@ -41,6 +41,8 @@ export function engineOf<Tx>(where: string, once: object): Engine<Tx> {
 /** The work that runs in this async context; `open` ends with it. */
 interface RunningWork {
   open: boolean
+  /** The operation whose work it is; undefined for a message. */
+  readonly id: string | undefined
 }
 
 const running = new AsyncLocalStorage<RunningWork>()
@@ -56,15 +58,32 @@ export function refuseNesting(): void {
 }
 
 /**
+ * Refuses a claim, inside the work of an operation, of that same operation: its outcome would be stored twice, and the
+ * second time would undo the first and everything with it. (B107)
+ */
+export function refuseOwnClaim(id: string): void {
+  const work = running.getStore()
+  if (work?.open === true && work.id === id) {
+    throw new OnceError(
+      'NESTED_OPERATION',
+      'the work of an operation claims that operation; return its outcome instead',
+    )
+  }
+}
+
+/**
  * Runs a work so that operations started inside it are refused until it has ended. It answers by callbacks: its callers
  * make promises of their own, and each one is felt on the hot path.
+ *
+ * @param id - Of the operation, when it is one.
  */
 export function startWork<T>(
   work: () => Promise<T> | T,
   succeed: (value: T) => void,
   failed: (error: Error) => void,
+  id?: string,
 ): void {
-  const own: RunningWork = { open: true }
+  const own: RunningWork = { open: true, id }
   const fail = (error: unknown) => {
     own.open = false
     failed(error as Error)

@@ -12,7 +12,7 @@ import type { Message } from '../outbox/message.ts'
 import { OnceError } from '../shared/errors.ts'
 import { integerOption, refuseUnknownOptions } from '../shared/options.ts'
 import type { Attempt, CommitVerdict } from '../store/operation.ts'
-import type { Engine } from './engine.ts'
+import { type Engine, refuseOwnClaim } from './engine.ts'
 import { newAttempt, newRecord, type Operation, type Outcome, outcomeOf, ownOutcome, reused } from './operation.ts'
 import { RETENTION_DEFAULT_MS, RETENTION_MAX_MS } from './retention.ts'
 
@@ -35,7 +35,7 @@ export interface InTransaction {
    * Takes the operation for this transaction, without waiting for anybody.
    *
    * @throws {OnceError} NOT_A_TRANSACTION, IDEMPOTENCY_KEY_MISSING, IDEMPOTENCY_KEY_INVALID, SCHEMA_MISSING;
-   *   OUTCOME_UNKNOWN, OPERATION_PARKED for a leased operation in that state.
+   *   NESTED_OPERATION in the work of the very operation that it claims; OUTCOME_UNKNOWN, OPERATION_PARKED for a leased operation in that state.
    */
   claim(operation: Operation): Promise<ClaimResult>
   /**
@@ -67,6 +67,7 @@ export function inTransaction<Tx>(engine: Engine<Tx>, tx: Tx): InTransaction {
   return {
     async claim(operation) {
       const attempt = newAttempt(operation)
+      refuseOwnClaim(attempt.id)
       await operations.assertTransaction(tx)
       let answer = await operations.claimIn(tx, attempt)
       // One refusal of the key's lock alone may be an accident of timing; a second one is not.

@@ -10,6 +10,7 @@ import { performance } from 'node:perf_hooks'
 import type { ConnectionState, Publisher } from '../broker/contract.ts'
 import { randomUUID } from '../shared/crypto.ts'
 import { isOnceError } from '../shared/errors.ts'
+import { refuseBound, waitOptions } from '../shared/options.ts'
 import { pause } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
 import type { BellListener, OutboxStore, PendingView } from '../store/outbox.ts'
@@ -33,8 +34,10 @@ export interface Relay {
   /**
    * Resolves when nothing is pending that could be sent now: parked messages are not waited for. Starts nothing: a relay
    * must be running, here or elsewhere. Rejects with the signal's reason.
+   *
+   * @throws {TypeError} Neither a signal nor `{ signal }`.
    */
-  drain(signal?: AbortSignal): Promise<void>
+  drain(bound?: AbortSignal | { readonly signal?: AbortSignal | undefined }): Promise<void>
   /** Reads no more, waits for confirms (`stopTimeoutMs`), settles them and hands the lanes back. */
   stop(): Promise<void>
   health(): Promise<RelayHealth>
@@ -73,7 +76,8 @@ class RunningRelay implements Relay {
     this.#settings = settings
   }
 
-  async start(): Promise<void> {
+  async start(...given: readonly never[]): Promise<void> {
+    refuseBound('relay.start', given, 'stop() ends what it starts')
     if (this.#stopping !== undefined) await this.#stopping
     if (this.#managing !== undefined) return
     this.#stop = new AbortController()
@@ -94,7 +98,8 @@ class RunningRelay implements Relay {
     this.#managing = this.#manage(this.#publisher)
   }
 
-  async drain(signal?: AbortSignal): Promise<void> {
+  async drain(bound?: AbortSignal | { readonly signal?: AbortSignal | undefined }): Promise<void> {
+    const { signal } = waitOptions('relay.drain', bound, ['signal'])
     for (;;) {
       signal?.throwIfAborted()
       if ([...this.#lanes.values()].every(({ lane }) => lane.isIdle)) {
@@ -106,9 +111,10 @@ class RunningRelay implements Relay {
     }
   }
 
-  stop(): Promise<void> {
+  async stop(...given: readonly never[]): Promise<void> {
+    refuseBound('relay.stop', given, 'stopTimeoutMs of once.relay bounds it')
     this.#stopping ??= this.#end()
-    return this.#stopping
+    await this.#stopping
   }
 
   async health(): Promise<RelayHealth> {

@@ -14,7 +14,7 @@ import type { Scope } from '../operation/identity.ts'
 import { advance, progressOf } from '../progress/progress.ts'
 import { isOnceError } from '../shared/errors.ts'
 import { tell } from '../shared/listener.ts'
-import { choiceOption, functionOption, integerOption, refuseUnknownOptions } from '../shared/options.ts'
+import { choiceOption, functionOption, integerOption, refuseBound, refuseUnknownOptions } from '../shared/options.ts'
 import { backoffMs } from '../shared/waiting.ts'
 import { Wake } from '../shared/wake.ts'
 import type { JobRecord } from '../store/job.ts'
@@ -163,14 +163,16 @@ class TickLoop<Tx, Payload> implements Scheduler {
     this.#identity = progressOf('schedule', options.scope ?? SCOPE, name)
   }
 
-  async start(): Promise<void> {
+  async start(...given: readonly never[]): Promise<void> {
+    refuseBound('schedule.start', given, 'stop() ends what it starts')
     if (this.#state !== 'idle') throw new TypeError(`the schedule is ${this.#state}; make a new one`)
     await this.#engine.store.check()
     this.#state = 'running'
     this.#loop = this.#work()
   }
 
-  async stop(): Promise<void> {
+  async stop(...given: readonly never[]): Promise<void> {
+    refuseBound('schedule.stop', given, 'it waits for the tick in hand only')
     this.#state = 'stopped'
     this.#wake.ring()
     await this.#loop

@@ -218,8 +218,8 @@ export const ERRORS: Readonly<Record<ErrorCode, ErrorFacts>> = {
     false,
     false,
     null,
-    'The database does not have our tables, or has an older version of them.',
-    'Run once.migrate() or `npx effectively-once migrate` against this database.',
+    'The database does not have our tables, has an older version of them, or does not let the role use them.',
+    'Run once.migrate() or `npx effectively-once migrate` against this database; the message names 42501 when rights lack.',
   ),
   SCHEMA_NEWER: facts(
     500,

@@ -20,6 +20,18 @@ export function identifier(where: string, name: string): string {
   return name
 }
 
+/**
+ * The same for the schema that is to hold our tables: `information_schema` and names that begin with `pg_` are the
+ * server's own.
+ */
+export function schemaName(where: string, name: string): string {
+  identifier(where, name)
+  if (name === 'information_schema' || name.startsWith('pg_')) {
+    throw new TypeError(`${where} must not be information_schema or begin with pg_: those are the server's own`)
+  }
+  return name
+}
+
 /** The identifier in double quotes, ready to stand in SQL text. */
 export function quoted(name: string): string {
   return `"${identifier('identifier', name)}"`

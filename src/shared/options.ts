@@ -8,7 +8,12 @@ import type { Backoff } from './waiting.ts'
 
 /** Refuses members that are not in `known`, so that a misspelt option is never ignored silently. */
 export function refuseUnknownOptions(where: string, options: object, known: readonly string[]): void {
-  if (typeof options !== 'object' || options === null) {
+  // A signal has no members of its own, so it would pass for "no options" and be ignored.
+  if (options instanceof AbortSignal) {
+    const instead = known.includes('signal') ? 'takes it as { signal }' : 'takes none'
+    throw new TypeError(`${where} got an AbortSignal in place of its options; it ${instead}`)
+  }
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new TypeError(`${where} takes an object of options, got ${describe(options)}`)
   }
   for (const name of Object.keys(options)) {
@@ -56,6 +61,36 @@ export function signalOption(where: string, value: AbortSignal | undefined): Abo
     throw new TypeError(`${where} takes an AbortSignal, got ${describe(value)}`)
   }
   return value
+}
+
+/**
+ * Options of a wait: an AbortSignal alone stands for `{ signal }`, so that a bound is never ignored silently.
+ *
+ * @throws {TypeError} Neither options nor a signal, an unknown option, or a signal that is none.
+ */
+export function waitOptions<O extends { readonly signal?: AbortSignal | undefined }>(
+  where: string,
+  given: O | AbortSignal | undefined,
+  known: readonly string[],
+): Partial<O> & { readonly signal?: AbortSignal | undefined } {
+  if (given === undefined) return {}
+  if (given instanceof AbortSignal) return { signal: given } as Partial<O>
+  refuseUnknownOptions(where, given, known)
+  signalOption(`${where}: signal`, given.signal)
+  return given
+}
+
+/**
+ * Refuses a signal or options given to a call that takes none: they would be a bound that nobody keeps. Other values are
+ * let through, since a listener is called with whatever its event brings: `process.once('SIGTERM', stop)`.
+ *
+ * @param instead - What bounds the call.
+ */
+export function refuseBound(where: string, given: readonly unknown[], instead: string): void {
+  const [first] = given
+  if (typeof first !== 'object' || first === null) return
+  const what = first instanceof AbortSignal ? 'an AbortSignal' : describe(first)
+  throw new TypeError(`${where} takes nothing, got ${what}; ${instead}`)
 }
 
 /** A function, when there is one. */

@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createOnce, type Once, type OnceError } from '../../src/index.ts'
+import { createLedger } from '../../src/ledger/index.ts'
 import { identify, type Scope } from '../../src/operation/identity.ts'
 import { memory } from '../../src/stores/memory/index.ts'
 import { postgres } from '../../src/stores/postgres/index.ts'
@@ -230,6 +231,10 @@ describe('options', () => {
       }),
     )
     guard.admin.setMaxListeners(0)
+    for (const schema of ['information_schema', 'pg_catalog', 'pg_x']) {
+      expect(() => postgres(guard.admin, { schema })).toThrow(/^schema must not be information_schema/)
+      expect(() => createLedger(guard.admin, { schema })).toThrow(/^schema must not be information_schema/)
+    }
     for (const schema of [7, null, {}, ['a']]) {
       expect(() => postgres(guard.admin, { schema: schema as unknown as string })).toThrow(TypeError)
     }

@@ -191,6 +191,95 @@ describe('what the work may not do', () => {
     },
   )
 
+  test.each([false, true])(
+    'B107: the work that claims its own operation is refused at once and runs once (optimistic: %s)',
+    async (optimistic) => {
+      const key = `own claim ${optimistic}`
+      let runs = 0
+      const refused = once.transaction(
+        operation(key),
+        async ({ tx }) => {
+          runs += 1
+          await insertOrder(tx, key)
+          const answer = await once.in(tx).claim(operation(key))
+          if (answer.kind === 'claimed') await once.in(tx).succeed(answer.claim, 1)
+        },
+        { optimistic },
+      )
+      await expect(refused).rejects.toMatchObject({ code: 'NESTED_OPERATION' })
+      expect([runs, await guard.count(key)]).toEqual([1, 0])
+      expect((await once.transaction(operation(key), () => 1)).replayed).toBe(false)
+    },
+  )
+
+  test('I1: a work may claim another operation in its own transaction, and both outcomes commit together', async () => {
+    const outer = await once.transaction(operation('outer claim'), async ({ tx }) => {
+      const answer = await once.in(tx).claim(operation('inner claim'))
+      if (answer.kind !== 'claimed') throw new Error(answer.kind)
+      return (await once.in(tx).succeed(answer.claim, 'inner')).state
+    })
+    expect(outer).toMatchObject({ value: 'succeeded', replayed: false })
+    const inner = await once.transaction(operation('inner claim'), () => 'not run')
+    expect(inner).toMatchObject({ value: 'inner', replayed: true })
+  })
+
+  test('a step that claims its own leased operation is refused', async () => {
+    await expect(
+      once.run(operation('leased own claim'), (op) =>
+        op.transaction('step', ({ tx }) =>
+          once
+            .in(tx)
+            .claim(operation('leased own claim'))
+            .then(() => null),
+        ),
+      ),
+    ).rejects.toMatchObject({ code: 'NESTED_OPERATION' })
+  })
+
+  test('a role without rights on our schema is SCHEMA_MISSING by name of 42501, one without rights on a table of the application is its own error', async () => {
+    const role = `eo_stranger_${process.pid}`
+    await guard.admin.query(`create role ${role} login password 'x'`)
+    try {
+      await guard.admin.query('create table forbidden (id int)')
+      const url = new URL(guard.url)
+      url.username = role
+      url.password = 'x'
+      const stranger = guard.once({ connectionString: url.href })
+      const refused = { code: 'SCHEMA_MISSING', message: expect.stringContaining('42501'), retryable: false }
+      for (const optimistic of [false, true]) {
+        const run = stranger.transaction(operation('stranger'), ({ tx }) => tx.query('select 1').then(() => 1), {
+          optimistic,
+        })
+        await expect(run).rejects.toMatchObject(refused)
+      }
+      await expect(stranger.statement(operation('stranger'), { text: 'select 1 as n' })).rejects.toMatchObject(refused)
+      await expect(stranger.run(operation('stranger'), () => 1)).rejects.toMatchObject(refused)
+      await expect(stranger.checkpoint({ scope: 'x', name: 'stranger' })).rejects.toMatchObject(refused)
+      await expect(stranger.purge()).rejects.toMatchObject(refused)
+      await expect(stranger.check()).rejects.toMatchObject(refused)
+      const client = new pg.Client({ connectionString: url.href })
+      await client.connect()
+      await client.query('begin')
+      await expect(stranger.in(client as never).claim(operation('stranger'))).rejects.toMatchObject(refused)
+      await client.end()
+
+      await guard.admin.query(`grant usage on schema effectively_once to ${role};
+        grant select, insert, update, delete on all tables in schema effectively_once to ${role};
+        grant usage on all sequences in schema effectively_once to ${role};
+        grant execute on all functions in schema effectively_once to ${role}`)
+      const own = { code: '42501', message: expect.stringContaining('forbidden') }
+      await expect(
+        stranger.transaction(operation('own 42501'), ({ tx }) => tx.query('select * from forbidden')),
+      ).rejects.toMatchObject(own)
+      await expect(
+        stranger.statement(operation('own 42501'), { text: 'select * from forbidden' }),
+      ).rejects.toMatchObject(own)
+      expect((await stranger.transaction(operation('granted'), () => 1)).replayed).toBe(false)
+    } finally {
+      await guard.admin.query(`drop owned by ${role} cascade; drop role ${role}`)
+    }
+  })
+
   test("R06: a violation of the application's own constraint named like ours is the application's error", async () => {
     await guard.admin.query('create table operation (id int primary key)')
     const run = (key: string) =>

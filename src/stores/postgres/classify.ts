@@ -13,6 +13,7 @@ import { OnceError } from '../../shared/errors.ts'
  * - `gate`: raised by our own gate (EO001 to EO005).
  * - `replica`: standby or read-only server.
  * - `schema`: our tables or functions are not there.
+ * - `privilege`: the server says that the role may not do it (42501); what a function raises under that code is `other`.
  * - `statement`: a named statement is not known on this connection (a pooler in transaction mode).
  * - `aborted`: the transaction is already failed (25P02).
  * - `tooLarge`: raised by our own limit on outcomes (EO006).
@@ -25,6 +26,7 @@ export type ErrorKind =
   | 'gate'
   | 'replica'
   | 'schema'
+  | 'privilege'
   | 'statement'
   | 'aborted'
   | 'tooLarge'
@@ -46,6 +48,7 @@ const BY_STATE: Readonly<Record<string, ErrorKind>> = {
   '3F000': 'schema',
   '42883': 'schema',
   '42703': 'schema',
+  '42501': 'privilege',
   '26000': 'statement',
   '42P05': 'statement',
   '25P02': 'aborted',
@@ -75,6 +78,7 @@ export function classify(error: unknown): ErrorKind {
   if (state === undefined) return 'connection'
   const severity = (error as { severity?: unknown }).severity
   if (severity === 'FATAL' || severity === 'PANIC' || CONNECTION_STATES.test(state)) return 'connection'
+  if (state === '42501' && (error as { routine?: unknown }).routine === 'exec_stmt_raise') return 'other'
   return BY_STATE[state] ?? 'other'
 }
 
@@ -92,6 +96,10 @@ export function toOnceError(error: unknown, doing: string): unknown {
       })
     case 'schema':
       return new OnceError('SCHEMA_MISSING', `${doing}: our tables are not in this database (${nameOf(error)})`, {
+        cause: error,
+      })
+    case 'privilege':
+      return new OnceError('SCHEMA_MISSING', `${doing}: the role lacks a right on our schema (${nameOf(error)})`, {
         cause: error,
       })
     case 'tooLarge':

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { identifier, quoted, SCHEMA_DEFAULT } from '../../shared/identifier.ts'
+import { quoted, SCHEMA_DEFAULT, schemaName } from '../../shared/identifier.ts'
 import { booleanOption, integerOption, refuseUnknownOptions } from '../../shared/options.ts'
 import type { Store } from '../../store/store.ts'
 import { Connections } from './connections.ts'
@@ -65,7 +65,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
   if (poolOption(pool, 'binary') === true) {
     throw new TypeError('postgres() takes a pool without binary: true, with which the driver misreads bytes and ids')
   }
-  const schema = identifier('schema', options.schema === undefined ? SCHEMA_DEFAULT : options.schema)
+  const schema = schemaName('schema', options.schema === undefined ? SCHEMA_DEFAULT : options.schema)
   const settings: PostgresSettings = {
     schema: quoted(schema),
     answerTimeoutMs: integerOption('answerTimeoutMs', options.answerTimeoutMs, {
@@ -96,7 +96,11 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     inbox: new PostgresInbox(connections, settings),
     jobs: new PostgresJobs(pool, poolMax(pool), connections, settings),
     progress: new PostgresProgress(connections, settings),
-    migrate: (migrateOptions = {}) => migrate(pool, { ...migrateOptions, schema }),
+    migrate: async (migrateOptions = {}) => {
+      // Before they are spread, which would drop a signal given in their place.
+      refuseUnknownOptions('migrate', migrateOptions, ['dryRun', 'signal', 'lockTimeoutMs', 'waitMs'])
+      return await migrate(pool, { ...migrateOptions, schema })
+    },
     check: () => checkSchema(pool, { schema }),
   }
 }

@@ -12,8 +12,8 @@
 
 import { performance } from 'node:perf_hooks'
 import { isOnceError, OnceError } from '../../shared/errors.ts'
-import { identifier, quoted, SCHEMA_DEFAULT } from '../../shared/identifier.ts'
-import { integerOption, refuseUnknownOptions } from '../../shared/options.ts'
+import { quoted, SCHEMA_DEFAULT, schemaName } from '../../shared/identifier.ts'
+import { integerOption, refuseUnknownOptions, signalOption } from '../../shared/options.ts'
 import { backoffMs, pause } from '../../shared/waiting.ts'
 import type {
   AppliedMigration,
@@ -66,10 +66,10 @@ export async function runMigrations(
   options: PostgresMigrateOptions = {},
 ): Promise<MigrationReport> {
   refuseUnknownOptions('migrate', options, ['schema', 'dryRun', 'signal', 'lockTimeoutMs', 'waitMs'])
-  const schema = identifier('schema', options.schema ?? SCHEMA_DEFAULT)
+  const schema = schemaName('schema', options.schema ?? SCHEMA_DEFAULT)
   const lockTimeoutMs = integerOption('lockTimeoutMs', options.lockTimeoutMs, { min: 10, max: 10_000, default: 1_000 })
   const waitMs = integerOption('waitMs', options.waitMs, { min: 100, max: 3_600_000, default: 60_000 })
-  const { signal } = options
+  const signal = signalOption('signal', options.signal)
   const dryRun = options.dryRun === true
 
   const first = await withClient(pool, signal, (client) => lookAtSchema(client, schema, files))

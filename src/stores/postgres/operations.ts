@@ -133,8 +133,10 @@ export class PostgresOperations<C extends PgClient> implements OperationStore<C>
       this.#settings.prepare = false
       return { kind: 'retry' }
     }
-    // A table that is missing may be one of the application's own.
-    const own = kind === 'schema' && !String(error).includes(this.#settings.schema.replaceAll('"', ''))
+    // A table that is missing or forbidden may be one of the application's own. The server names tables without schema.
+    const ours =
+      String(error).includes(this.#settings.schema.replaceAll('"', '')) || String(error).endsWith(' operation')
+    const own = (kind === 'schema' || kind === 'privilege') && !ours
     return { kind: 'failed', error: own ? error : toOnceError(error, 'running the statement') }
   }
 

@@ -6,7 +6,7 @@
 
 import { readdir, readFile } from 'node:fs/promises'
 import { OnceError } from '../../shared/errors.ts'
-import { identifier, quoted, SCHEMA_DEFAULT } from '../../shared/identifier.ts'
+import { quoted, SCHEMA_DEFAULT, schemaName } from '../../shared/identifier.ts'
 import {
   type AppliedMigration,
   type MigrationFile,
@@ -40,7 +40,7 @@ export async function checkSchema(
   pool: PgPool,
   options: { readonly schema?: string | undefined; readonly signal?: AbortSignal | undefined } = {},
 ): Promise<void> {
-  const schema = identifier('schema', options.schema ?? SCHEMA_DEFAULT)
+  const schema = schemaName('schema', options.schema ?? SCHEMA_DEFAULT)
   const files = await shippedMigrations()
   const look = await withClient(pool, options.signal, (client) => lookAtSchema(client, schema, files))
   refuseSchema(look, schema)
@@ -156,7 +156,7 @@ export async function withClient<T>(
     connections.release(client, error instanceof Error ? error : new Error('aborted'))
     if (signal?.aborted === true) throw error
     const kind = classify(error)
-    throw kind === 'connection' || kind === 'replica' ? toOnceError(error, 'migrate') : error
+    throw kind === 'connection' || kind === 'replica' || kind === 'privilege' ? toOnceError(error, 'migrate') : error
   } finally {
     over.abort()
   }
