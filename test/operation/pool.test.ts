@@ -270,6 +270,18 @@ test('TOO_BUSY: callers above transactionsMax wait in order and are told after a
   expect((await once.transaction({ scope, key: 'limit-2', payload: null }, () => 1)).replayed).toBe(false)
 })
 
+test('TOO_BUSY: a pool that gives up earlier than we do bounds the wait in front of it too', async () => {
+  const pool = new pg.Pool({ connectionString: guard.url, max: 2, connectionTimeoutMillis: 300 })
+  const once = createOnce({ store: postgres(pool) })
+  const holding = once.transaction({ scope, key: 'patience-1', payload: null }, async () => {
+    await expect(queued).rejects.toThrow('all 1 transactions (transactionsMax) were busy for 300 ms (acquireTimeoutMs)')
+    return 1
+  })
+  const queued = once.transaction({ scope, key: 'patience-2', payload: null }, () => 1)
+  expect((await holding).value).toBe(1)
+  await pool.end()
+})
+
 test('signal: aborting ends the waiting of a loser and never the work of the owner', async () => {
   const once = guard.once()
   const controller = new AbortController()

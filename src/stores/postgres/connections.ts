@@ -19,7 +19,7 @@ interface Waiter {
 export interface ConnectionLimits {
   /** Most of our transactions at once. */
   readonly limit: number
-  /** Longest wait for a client, milliseconds. */
+  /** Longest wait for a client, behind our other transactions and at the pool together, milliseconds. */
   readonly acquireTimeoutMs: number
   /** Most callers waiting for a client. */
   readonly waitersMax: number
@@ -40,9 +40,14 @@ export class Connections<C extends PgClient> {
 
   /** Takes a client. TOO_BUSY: our own limit; STORE_UNAVAILABLE: the pool gave none. */
   acquire(): Promise<C> {
-    if (this.#held >= this.#limits.limit) return this.#admission().then(() => this.#connect())
-    this.#held += 1
-    return this.#connect()
+    const { limit, acquireTimeoutMs } = this.#limits
+    if (this.#held < limit) {
+      this.#held += 1
+      return this.#connect(acquireTimeoutMs)
+    }
+    // One bound for both waits: what was spent on the first is gone for the second.
+    const since = performance.now()
+    return this.#admission().then(() => this.#connect(Math.max(1, acquireTimeoutMs - (performance.now() - since))))
   }
 
   /** Gives the client back; with `broken` it is destroyed, so that nobody inherits its state (B105). */
@@ -95,7 +100,7 @@ export class Connections<C extends PgClient> {
   }
 
   /** The place is taken; it is left again when the pool gives no client. */
-  #connect(): Promise<C> {
+  #connect(boundMs: number): Promise<C> {
     return new Promise((resolve, reject) => {
       let waiting = true
       const fail = (error: OnceError) => {
@@ -108,7 +113,7 @@ export class Connections<C extends PgClient> {
       const timer = setTimeout(() => {
         const { acquireTimeoutMs } = this.#limits
         fail(new OnceError('STORE_UNAVAILABLE', `the pool gave no connection within ${acquireTimeoutMs} ms`))
-      }, this.#limits.acquireTimeoutMs)
+      }, boundMs)
       const refused = (cause: unknown) => {
         const what = `no database connection could be opened (${nameOf(cause)})`
         fail(new OnceError('STORE_UNAVAILABLE', what, { cause }))

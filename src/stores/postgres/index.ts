@@ -29,7 +29,11 @@ export interface PostgresOptions {
    * a connection; 9 when the pool does not tell.
    */
   readonly transactionsMax?: number | undefined
-  /** Longest wait for a connection, milliseconds. Default 5_000; 1 to 60_000. */
+  /**
+   * Longest wait for a connection, milliseconds; 1 to 60_000. It holds for the wait behind our other transactions and
+   * for the pool together; whoever is not let in is told TOO_BUSY. Default 5_000, or the pool's own
+   * `connectionTimeoutMillis` where that is shorter.
+   */
   readonly acquireTimeoutMs?: number | undefined
   /** Longest wait for the answer to one of our own trips, milliseconds. Default 10_000; 100 to 300_000. */
   readonly answerTimeoutMs?: number | undefined
@@ -41,6 +45,7 @@ export interface PostgresOptions {
 }
 
 const WAITERS_MAX = 10_000
+const ACQUIRE_TIMEOUT_MS = 5_000
 const POOL_MAX_UNKNOWN = 10
 
 /**
@@ -85,7 +90,7 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
     acquireTimeoutMs: integerOption('acquireTimeoutMs', options.acquireTimeoutMs, {
       min: 1,
       max: 60_000,
-      default: 5_000,
+      default: poolPatienceMs(pool),
     }),
     waitersMax: WAITERS_MAX,
   })
@@ -108,6 +113,13 @@ export function postgres<P extends PgPool>(pool: P, options: PostgresOptions = {
 function poolMax(pool: PgPool): number {
   const max = poolOption(pool, 'max')
   return typeof max === 'number' ? max : POOL_MAX_UNKNOWN
+}
+
+/** Who has told the pool how long to wait for a connection means the wait in front of it too. */
+function poolPatienceMs(pool: PgPool): number {
+  const patienceMs = poolOption(pool, 'connectionTimeoutMillis')
+  const told = typeof patienceMs === 'number' && Number.isFinite(patienceMs) && patienceMs >= 1
+  return told ? Math.min(ACQUIRE_TIMEOUT_MS, Math.ceil(patienceMs)) : ACQUIRE_TIMEOUT_MS
 }
 
 function poolOption(pool: PgPool, name: string): unknown {
