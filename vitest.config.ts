@@ -8,6 +8,7 @@ const on15 = (postgresBinaries: string): TestProjectConfiguration => ({
     include: [
       'test/conformance/{operation,inbox,outbox,job}.test.ts',
       'test/operation/{explain,in-transaction,outcome,pool,transaction}.test.ts',
+      'test/postgres/frozen-step.test.ts',
       'test/torture/guard-{lost-answers,races}.test.ts',
     ],
     provide: { postgresBinaries },

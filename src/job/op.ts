@@ -5,6 +5,7 @@
  * @module
  */
 
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { Suspended } from '../effect/failure.ts'
 import { downstreamKey } from '../effect/key.ts'
 import { type EffectOptions, effectSettings } from '../effect/options.ts'
@@ -43,12 +44,12 @@ export interface Op<Tx> {
    * A call that leaves the database. Its intent is committed first; its result is what is stored.
    *
    * @throws {EffectRefused} the provider's final no.
-   * @throws {OnceError} LEASE_LOST, STEP_CHANGED, NESTED_OPERATION inside a transaction (R15).
+   * @throws {OnceError} LEASE_LOST, STEP_CHANGED, NESTED_OPERATION inside a transaction (R15) or another step.
    */
   effect<Request, Result>(name: string, options: EffectOptions<Request, Result>): Promise<Result>
   /**
    * A value that must not change when the handler is started again: the time, a random number, something read. Computed
-   * at least once, recorded afterwards.
+   * at least once, recorded afterwards. No other step may start in it: NESTED_OPERATION.
    */
   memo<T>(name: string, compute: () => T): Promise<Awaited<T>>
   /** A key for a system further on, derived from this operation and `name`: the same for ever. */
@@ -83,6 +84,14 @@ class OpOf<Tx> implements Op<Tx> {
     return this.#held.signal
   }
 }
+
+/** The step whose function runs in this async context; `open` ends with it. */
+interface RunningStep {
+  readonly of: object
+  open: boolean
+}
+
+const running = new AsyncLocalStorage<RunningStep>()
 
 /** An attempt's op, and how it has gone. */
 export class OpRun<Tx> {
@@ -139,12 +148,17 @@ export class OpRun<Tx> {
     const settings = effectSettings(name, options)
     const started = this.#start(name, 'effect')
     const { stored } = started
+    const { reconcile } = settings
     if (stored?.effect !== undefined && stored.effect.requestHash !== settings.requestHash) {
       throw new OnceError('STEP_CHANGED', `effect "${name}" was started with another request; the stored one stands`)
     }
     if (stored?.state === 'done' || stored?.state === 'refused') return storedAnswer(stored, decoded) as Result
     try {
-      return (await performEffect(this.#port, started, settings)) as Result
+      return (await performEffect<Request, Result>(this.#port, started, {
+        ...settings,
+        call: (request, context) => this.#within(() => settings.call(request, context)),
+        reconcile: reconcile && ((request, context) => this.#within(() => reconcile(request, context))),
+      })) as Result
     } catch (error) {
       if (error instanceof Suspended) this.#suspended ??= error
       throw error
@@ -155,7 +169,7 @@ export class OpRun<Tx> {
     if (typeof compute !== 'function') throw new TypeError('op.memo takes a name and a function')
     const started = this.#start(name, 'memo')
     if (started.stored !== undefined) return decoded(started.stored) as Awaited<T>
-    const value: unknown = await compute()
+    const value: unknown = await this.#within(compute)
     const result = encodeOutcome(value, this.#engine.outcomeBytesMax)
     const step = {
       name,
@@ -171,9 +185,24 @@ export class OpRun<Tx> {
     return decoded(found) as Awaited<T>
   }
 
+  /** Runs the function of a step so that no other step of this operation starts in it. */
+  async #within<T>(work: () => T): Promise<Awaited<T>> {
+    const own: RunningStep = { of: this, open: true }
+    try {
+      return await running.run(own, work)
+    } finally {
+      own.open = false
+    }
+  }
+
   #start(name: string, type: StepRecord['type']): StartedStep {
     if (this.#ended) throw new OnceError('LEASE_LOST', 'a step was started after its handler had ended')
     refuseNesting()
+    const around = running.getStore()
+    if (around?.open === true && around.of === this) {
+      // When the outer one is stored its function is not called again, and the inner one would be missed for ever.
+      throw new OnceError('NESTED_OPERATION', 'a step was started inside another step of its operation')
+    }
     this.#held.check()
     if (this.#held.stopped !== undefined) throw this.#held.stopped
     // An operation that is to be given back does nothing more, whatever its handler caught.

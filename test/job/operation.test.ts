@@ -52,6 +52,33 @@ describe('once.run', () => {
     expect(await once.run(other, () => 'never')).toMatchObject({ value: 'in a transaction', replayed: true })
   })
 
+  test('PROTOCOL C12, B107: a step inside a step is refused at once, and an operation of its own is not', async () => {
+    const once = setup.once()
+    const nested = { code: 'NESTED_OPERATION' }
+    const run = (handler: (op: Op<pg.PoolClient>) => unknown) =>
+      once.run({ scope: SCOPE, key: randomUUID(), payload: null }, handler)
+    await expect(run((op) => op.memo('out', () => op.memo('in', () => 1)))).rejects.toMatchObject(nested)
+    let inside: unknown
+    const effect = { request: null, delivery: 'at-most-once' } as const
+    const calls = (op: Op<pg.PoolClient>) =>
+      op.effect('out', {
+        ...effect,
+        call: () => op.memo('in', () => 1).catch((error: unknown) => void (inside = error)),
+      })
+    await run(calls)
+    expect(inside).toMatchObject(nested)
+    const other = (op: Op<pg.PoolClient>) =>
+      op.effect('out', { ...effect, call: async () => (await run((inner) => inner.memo('in', () => 7))).value })
+    expect(await run(other)).toMatchObject({ value: 7 })
+    const after: Promise<number>[] = []
+    const later = (op: Op<pg.PoolClient>) =>
+      op
+        .memo('out', () => void setImmediate(() => after.push(op.memo('in', () => 8))))
+        .then(() => eventually('the second is started', () => after.length > 0))
+        .then(() => after[0])
+    expect(await run(later)).toMatchObject({ value: 8 })
+  })
+
   test('I4: while it runs, the same payload is told that it is in progress, and another one that it is a mismatch', async () => {
     const once = setup.once()
     const charge = chargeOf()
