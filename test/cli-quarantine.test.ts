@@ -158,6 +158,8 @@ test('ids that are none and flags that do not fit are wrong use, and nothing is 
     ['redrive', '1', '--override', ...PERSON],
     ['redrive', '1', '2', ...PERSON],
     ['redrive', '1', '--inbox', '--actor', '', '--reason', 'x'],
+    ['redrive', '1', '--inbox', '--actor', 'ann', '--reason', 'a\0b'],
+    ['redrive', '1', '--inbox', '--actor', 'ann\ud800', '--reason', 'x'],
   ]
   const { signal } = new AbortController()
   const env = { DATABASE_URL: database.url }
