@@ -142,7 +142,9 @@ export class Guard<Tx, Req> {
   /** A route of mode `run`: the handler works in steps, and a repeat goes on behind the last finished one. */
   async #leased(exchange: Exchange<Tx, Req>, attempt: Attempt, key: string, settings: RunSettings): Promise<Answer> {
     let produced: Produced | undefined
+    let repeated = false
     const handler = async (op: Op<Tx>) => {
+      repeated = op.fence > 1n
       produced = await exchange.run(leasedContext(op, key, refOf(attempt.id)))
       const ending = endingOf(produced, attempt.id, this.policy)
       if (ending === undefined) throw new NotFinal()
@@ -154,20 +156,22 @@ export class Guard<Tx, Req> {
         ? instead(await replayOf(this.#engine, this.policy, exchange, attempt, found.record))
         : { kind: 'handler' }
     } catch (error) {
-      return this.#notFinished(attempt, error, produced)
+      return this.#notFinished(attempt, error, produced, repeated)
     }
   }
 
   /** The operation is open: the handler's own 5xx goes out, or what keeps the operation open. */
-  #notFinished(attempt: Attempt, error: unknown, produced: Produced | undefined): Answer {
+  #notFinished(attempt: Attempt, error: unknown, produced: Produced | undefined, repeated: boolean): Answer {
     const own = produced?.kind === 'whole' ? produced.response : undefined
     if (error instanceof NotFinal) return own === undefined || own.status < 500 ? { kind: 'handler' } : retryLater(own)
     if (!isOnceError(error)) throw error
     if (this.policy.whenInProgress === 'accept' && error.code === 'OPERATION_IN_PROGRESS') {
       return instead(this.#accepted(attempt, error))
     }
-    // An outcome that nobody knows is not worth a retry: there the handler's own answer goes out as it is.
-    if (own !== undefined && own.status >= 500) return { kind: 'handler' }
+    // An outcome that nobody knows is not worth a retry: there the handler's own answer goes out as it is, once. A repeat
+    // is told what is known, also where the handler had to be entered to ask the provider again.
+    const first = !repeated || error.code !== 'OUTCOME_UNKNOWN'
+    if (first && own !== undefined && own.status >= 500) return { kind: 'handler' }
     if (error.code !== 'OUTCOME_UNKNOWN' && error.code !== 'OPERATION_PARKED') throw error
     const members = { operation_ref: refOf(attempt.id) }
     return instead(problemOf(error, this.policy.problems, { members }))

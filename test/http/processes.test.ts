@@ -3,6 +3,9 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createOnce, found } from '../../src/index.ts'
+import { postgres } from '../../src/stores/postgres/index.ts'
+import { eventually } from '../eventually.ts'
 import { type Guard, openGuard } from '../operation/guard.ts'
 import { type Answered, send } from './client.ts'
 
@@ -82,4 +85,31 @@ test('R09, B01: a server that dies before the commit has done nothing: the retry
   expect(answers.at(-1)?.status).toBe(201)
   expect(answers.at(-1)?.headers['idempotent-replayed']).toBeUndefined()
   expect(await guard.count('before')).toBe(1)
+})
+
+test('B17, contract row 16: a route that is not safe to run again, killed behind its outside call: the outside is asked, never called again, and a person settles it', async () => {
+  const [dying, other] = await Promise.all([start({ KILL_AT: 'after-call' }), start({ ASK: '1' })])
+  const transfer = (port: number) => send(port, { path: '/transfers', key: 'withdrawal', body: BODY })
+  await expect(transfer(dying.port)).rejects.toThrow()
+  expect(await dying.died).toBe('SIGKILL')
+  let answer = await transfer(other.port)
+  await eventually('the lease has run out', async () => {
+    answer = await transfer(other.port)
+    return answer.json()['code'] !== 'OPERATION_IN_PROGRESS'
+  })
+  expect(await guard.count('withdrawal asked')).toBeGreaterThanOrEqual(1)
+  for (let tries = 0; tries < 2; tries += 1) {
+    const later = await transfer(other.port)
+    expect([later.status, later.headers['retry-after']]).toEqual([409, undefined])
+    expect(later.json()).toMatchObject({ code: 'OUTCOME_UNKNOWN', retryable: false, safe_new_key: false })
+  }
+
+  const once = createOnce({ store: postgres(guard.admin) })
+  const [waiting] = await once.unfinished({ states: ['unknown'], limit: 10 })
+  const reference = { id: waiting?.id ?? '', effect: 'withdraw' }
+  expect(await once.resolve(reference, found(null), { actor: 'a person', reason: 'it is booked' })).toBe('resolved')
+  const settled = await transfer(other.port)
+  expect([settled.status, settled.text]).toEqual([201, 'withdrawn'])
+  expect((await transfer(other.port)).headers['idempotent-replayed']).toBe('true')
+  expect(await guard.count('withdrawal called')).toBe(1)
 })

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import http from 'node:http'
 import { found, notApplied, stillUnknown } from '../../src/index.ts'
 import { eventually } from '../eventually.ts'
 import type { Adapter, Call, Reply, ScenarioOptions } from './adapter.ts'
@@ -84,6 +85,19 @@ async function staged<Tx>(
   } finally {
     await served.close()
   }
+}
+
+/** A request whose answer nobody waits for. */
+function hangUp(port: number, key: string): http.ClientRequest {
+  const request = http.request({
+    port,
+    method: 'POST',
+    path: '/orders',
+    headers: { 'idempotency-key': key, 'content-type': 'application/json', 'x-tenant': 'acme' },
+  })
+  request.on('error', () => {})
+  request.end(ORDER)
+  return request
 }
 
 export const runScenarios: readonly RunScenario[] = [
@@ -312,6 +326,126 @@ export const runScenarios: readonly RunScenario[] = [
           assert.equal(answer.json()['safe_new_key'], true)
         },
       ),
+  },
+  {
+    name: 'contract rows 3 and 4: without a key, or with one that is none, nothing starts',
+    run: (adapter, world) =>
+      staged(
+        adapter,
+        world,
+        async () => CREATED,
+        async (stage) => {
+          const missing = await send(stage.port, { path: '/orders', body: ORDER })
+          assert.deepEqual([missing.status, missing.json()['code']], [400, 'IDEMPOTENCY_KEY_MISSING'])
+          const bad = await stage.post({ key: 'x'.repeat(256) })
+          assert.deepEqual([bad.status, bad.json()['code']], [400, 'IDEMPOTENCY_KEY_INVALID'])
+          assert.equal(stage.started, 0)
+        },
+      ),
+  },
+  {
+    name: 'contract row 16, B17: the first answer to an unknown effect is the own 5xx of the handler, a later one tells what is known',
+    run: (adapter, world) =>
+      staged(
+        adapter,
+        world,
+        async (call, stage) => {
+          const sent = await call.once.op
+            .effect('send', {
+              request: null,
+              delivery: 'at-most-once',
+              reconcile: () => stillUnknown(),
+              call: (_request, { idempotencyKey }) => {
+                stage.calls.push(idempotencyKey)
+                throw answered(500)
+              },
+            })
+            .then(() => true)
+            .catch(() => false)
+          return sent ? CREATED : { status: 502, body: 'no answer' }
+        },
+        async (stage) => {
+          const first = await stage.post()
+          assert.deepEqual([first.status, first.text, first.headers['retry-after']], [502, 'no answer', undefined])
+          for (let tries = 0; tries < 2; tries++) {
+            const later = await stage.post()
+            assert.deepEqual([later.status, later.headers['retry-after']], [409, undefined])
+            assert.equal(later.json()['code'], 'OUTCOME_UNKNOWN')
+          }
+          assert.equal(stage.calls.length, 1)
+        },
+      ),
+  },
+  {
+    name: 'contract row 13: a refusal that says nothing about the operation is not stored, and the repeat runs',
+    run: (adapter, world) =>
+      staged(
+        adapter,
+        world,
+        async (call, stage) => {
+          if (stage.started === 1) return { status: 429, headers: [['retry-after', '7']], body: 'slow down' }
+          await stage.charge(call)
+          return CREATED
+        },
+        async (stage) => {
+          const first = await stage.post()
+          assert.deepEqual([first.status, first.headers['retry-after'], first.text], [429, '7', 'slow down'])
+          const again = await stage.post()
+          assert.equal(again.status, 201)
+          assert.equal(again.headers['idempotent-replayed'], undefined)
+          assert.deepEqual([stage.started, stage.calls.length], [2, 1])
+        },
+      ),
+  },
+  {
+    name: 'contract row 18: after its time the answer is gone, and the key stays taken',
+    run: (adapter, world) =>
+      staged(
+        adapter,
+        world,
+        async (call, stage) => {
+          await stage.charge(call)
+          return CREATED
+        },
+        async (stage) => {
+          assert.equal((await stage.post()).status, 201)
+          await world.advance(60_001)
+          const gone = await stage.post()
+          assert.equal(gone.status, 409)
+          assert.equal(gone.json()['code'], 'RESULT_UNAVAILABLE')
+          assert.equal(gone.json()['operation_state'], 'completed')
+          assert.equal(stage.started, 1)
+        },
+        { responseRetentionMs: 60_000 },
+      ),
+  },
+  {
+    name: 'contract row 23: a caller that hangs up changes nothing: the work is done, and the repeat gets its answer',
+    run: (adapter, world) => {
+      let release = () => {}
+      const held = new Promise<void>((resolve) => {
+        release = resolve
+      })
+      return staged(
+        adapter,
+        world,
+        async (call, stage) => {
+          await stage.charge(call)
+          await held
+          await stage.book(call)
+          return CREATED
+        },
+        async (stage) => {
+          const caller = hangUp(stage.port, stage.key)
+          await eventually('the provider is called', () => stage.calls.length === 1)
+          caller.destroy()
+          release()
+          await eventually('the answer is stored', async () => (await stage.post()).status === 201)
+          assert.equal((await stage.post()).headers['idempotent-replayed'], 'true')
+          assert.deepEqual([stage.started, stage.calls.length, await stage.written()], [1, 1, 1])
+        },
+      )
+    },
   },
   {
     name: 'R15: there is no transaction beside the steps, and no op in an atomic route',
