@@ -78,7 +78,10 @@ test('B94: a delivery that failed after its claim runs again; only a finished on
 
 test('B96: an endpoint that only stores answers four deliveries while the work is not begun, and a later process does it once', async () => {
   const define = (from: Once<pg.PoolClient>, handler: () => Promise<number>) =>
-    from.define('hooks.slow', { version: 1, handler: (op, _: { event: string }) => op.transaction('book', handler) })
+    from.define<{ event: string }, Promise<number>>('hooks.slow', {
+      version: 1,
+      handler: (op) => op.transaction('book', handler),
+    })
   const endpoint = define(once, () => Promise.reject(new Error('the endpoint works on nothing')))
   const answers = await Promise.all([1, 2, 3, 4].map(() => endpoint.start(delivery('slow'))))
   expect(answers.sort()).toEqual(['exists', 'exists', 'exists', 'started'])
@@ -109,9 +112,9 @@ test.each([['purge first'], ['recovery first']])(
     let runs = 0
     const name = `recovered.${order.split(' ')[0]}`
     const make = (from: Once<pg.PoolClient>) =>
-      from.define(name, {
+      from.define<{ event: string }, Promise<number>>(name, {
         version: 1,
-        handler: (op, _: { event: string }) =>
+        handler: (op) =>
           op.transaction('book', () => {
             runs += 1
             return Promise.resolve(runs)

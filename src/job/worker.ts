@@ -141,7 +141,7 @@ class JobWorker<Tx> implements Worker {
       signal?.throwIfAborted()
       if (performance.now() > untilMs) throw new Error(`the worker was not idle within ${timeoutMs} ms`)
       this.#wake.ring()
-      await Promise.race([...this.#running, pause(DRAIN_POLL_MS, signal)])
+      await Promise.race([...this.#running, pause(DRAIN_POLL_MS)])
     }
   }
 
