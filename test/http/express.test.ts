@@ -152,6 +152,24 @@ describe.each([
     expect(answer.status).toBe(404)
   })
 
+  test.each<[string, (res: Response) => void]>([
+    ['written', (res) => res.writeHead(201)],
+    ['flushed', (res) => res.status(201).flushHeaders()],
+    ['begun', (res) => void res.status(201).write('{}')],
+  ])(
+    'a status that is set after the head was %s changes nothing: neither what is sent nor what is stored',
+    async (_how, head) => {
+      const answer = await replays((app) =>
+        app.post('/orders', guarded(), (_req, res) => {
+          head(res)
+          res.statusCode = 500
+          res.end()
+        }),
+      )
+      expect(answer.status).toBe(201)
+    },
+  )
+
   test('I4: a fingerprint that is no { fields } is refused: it would make every body the same', async () => {
     for (const given of [Promise.resolve({ fields: 1 }), 'x', null, {}, { fields: undefined }]) {
       errors.length = 0

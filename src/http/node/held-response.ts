@@ -97,12 +97,12 @@ export class HeldResponse {
     if (this.#phase === 'dropped' || this.#phase === 'open') return
     this.#open('open')
     const response = this.#response
+    if (this.#headed) response.statusCode = this.#status
     if (!this.#ended) {
       for (const chunk of this.#chunks) Reflect.apply(this.#native.write, response, [chunk])
       if (this.#needDrain) queueMicrotask(() => response.emit('drain'))
       if (this.#cut) response.destroy()
     } else {
-      response.statusCode = this.#status
       for (const trailers of this.#trailers) Reflect.apply(this.#native.addTrailers, response, [trailers])
       this.#send(Buffer.concat(this.#chunks))
     }
@@ -265,6 +265,8 @@ export class HeldResponse {
     if (typeof rest[0] === 'string') response.statusMessage = rest.shift() as string
     addHeaders(response, rest[0])
     this.#headed = true
+    // As in node: what is set on the response later is not the answer's.
+    this.#status = response.statusCode
     if (isEventStream(response)) this.#unstorable('event-stream')
     else if (response.hasHeader('trailer')) this.#unstorable('trailers')
     return response
@@ -304,7 +306,6 @@ export class HeldResponse {
     if (this.#phase !== 'holding') return response
     this.#ended = true
     this.#phase = 'ended'
-    this.#status = response.statusCode
     this.#freezeHeaders()
     const body = this.#told ? Buffer.alloc(0) : Buffer.concat(this.#chunks)
     this.#report({ kind: 'whole', response: { status: this.#status, headers: headerList(response), body } })
@@ -328,7 +329,7 @@ export class HeldResponse {
   }
 
   #unstorable(reason: UnstorableReason): void {
-    const { statusCode: status } = this.#response
+    const status = this.#status
     this.#report({ kind: 'unstorable', status, headers: headerList(this.#response), reason })
     // A released status goes out whatever its form; only what would be stored is refused.
     if (!this.#options.passUnstorable && status < 400) this.#chunks = []
