@@ -194,7 +194,7 @@ async function takeOver(queue: string, { shape }: Case): Promise<void> {
 }
 
 /** Steps that a run takes or not, as its answers come in. */
-const TIMED = ['inbox.seal', 'inbox.seal_claim']
+const TIMED = ['inbox.seal', 'inbox.seal_claim', 'inbox.renew']
 
 async function dieAt(at: StepName, one: Case): Promise<void> {
   const queue = await filledQueue(one.redelivered)

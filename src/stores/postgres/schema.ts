@@ -71,7 +71,11 @@ export async function readMigrations(folder: URL): Promise<readonly MigrationFil
   return files
 }
 
-/** Reads what the schema has. The server's role is asked each time: a fail-over can come between two files. */
+/**
+ * Reads what the schema has. The server's role is asked each time: a fail-over can come between two files. The catalog is
+ * read as tables: `to_regclass` and its like answer from a cache that may not know yet what another node has just
+ * committed. (SC58)
+ */
 export async function lookAtSchema(
   client: PgClient,
   schema: string,
@@ -83,9 +87,10 @@ export async function lookAtSchema(
 select pg_catalog.pg_is_in_recovery() as standby,
   pg_catalog.current_setting('transaction_read_only') = 'on' as read_only,
   pg_catalog.current_setting('server_version_num')::int as server_version,
-  pg_catalog.to_regnamespace($1) is not null as schema_exists,
-  pg_catalog.to_regclass($1 || '.migration') is not null as table_exists`,
-      values: [quoted(schema)],
+  exists (select from pg_catalog.pg_namespace where nspname = $1::text) as schema_exists,
+  exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = $1::text and c.relname = 'migration') as table_exists`,
+      values: [schema],
     }),
   )
   const facts = rows[0] ?? {}
